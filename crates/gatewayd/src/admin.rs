@@ -296,8 +296,10 @@ async fn readiness(State(current): State<CurrentGateway>) -> (StatusCode, &'stat
         return no("shutting down\n");
     }
     let config = &running.config;
-    let has_listeners =
-        !(config.ftp.is_empty() && config.pass_through.is_empty() && config.forwards.is_empty());
+    let has_listeners = !(config.ftp.is_empty()
+        && config.pass_through.is_empty()
+        && config.ssh.is_empty()
+        && config.forwards.is_empty());
     let peers = running.relay.link().snapshot().peers;
     let is_up =
         |peer: &link::PeerSnapshot| !peer.is_guest && matches!(peer.state, PeerState::Up { .. });

@@ -27,6 +27,8 @@ pub struct BoundSockets {
     /// The sockets of each pass-through listener, in the order of the file. Each entry has the
     /// socket for control connections and the sockets for data connections.
     pub pass_through: Vec<(TcpListener, Vec<TcpListener>)>,
+    /// One listener for each `[[ssh]]` section, in the order of the file.
+    pub ssh: Vec<TcpListener>,
     /// One listener for each `[[forward]]` section, in the order of the file.
     pub forwards: Vec<TcpListener>,
     /// The admin interface. `None` if it has its default address and cannot be bound.
@@ -118,6 +120,11 @@ impl BoundSockets {
             let data = data.collect::<Result<_, _>>()?;
             pass_through.push((control, data));
         }
+        let mut ssh = Vec::new();
+        for (id, settings) in ids.ssh.iter().zip(&config.ssh) {
+            let bind = || bind_tcp("[[ssh]] address", settings.listen);
+            ssh.push(listener(id, &bind)?);
+        }
         let mut forwards = Vec::new();
         for (id, forward) in ids.forwards.iter().zip(&config.forwards) {
             let bind = || bind_tcp("[[forward]] address", forward.listen);
@@ -143,6 +150,7 @@ impl BoundSockets {
             link,
             ftp,
             pass_through,
+            ssh,
             forwards,
             admin,
             admin_socket,

@@ -183,7 +183,9 @@ pub async fn run(
         .first_session(first_session())
         .build();
     let registry = relay.registry().clone();
+    let ssh_services = ssh::far_services(config.far_ssh.clone());
     let running = Arc::new(RunningGateway {
+        ssh: prepared.ssh_status(&config),
         config: Arc::new(config),
         relay: relay.clone(),
         reloads_ordered: 0,
@@ -232,7 +234,7 @@ pub async fn run(
         }),
     );
     let mut accepting = JoinSet::new();
-    accepting.spawn(far::serve(relay_receiver, Some(enrolments), []));
+    accepting.spawn(far::serve(relay_receiver, Some(enrolments), ssh_services));
     info!(link = %link.local_addr(), "gateway up");
     if let Some(predecessor) = predecessor {
         predecessor.report_up().await?;

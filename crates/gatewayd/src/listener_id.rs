@@ -18,6 +18,7 @@ pub(crate) struct ListenerId {
 pub(crate) struct ListenerIds {
     pub(crate) ftp: Vec<ListenerId>,
     pub(crate) pass_through: Vec<(ListenerId, Vec<ListenerId>)>,
+    pub(crate) ssh: Vec<ListenerId>,
     pub(crate) forwards: Vec<ListenerId>,
 }
 
@@ -48,11 +49,14 @@ impl ListenerIds {
             (control, data_listener_ids(listener).collect())
         });
         let pass_through = pass_through.collect();
+        let ssh = config.ssh.iter();
+        let ssh = ssh.map(|listener| id("ssh", listener.listen)).collect();
         let forwards = config.forwards.iter();
         let forwards = forwards.map(|forward| id("forward", forward.listen));
         Self {
             ftp,
             pass_through,
+            ssh,
             forwards: forwards.collect(),
         }
     }

@@ -22,7 +22,11 @@ use crate::{
     upgrade::PassThroughClients,
 };
 use net::tls::{self, Acceptor, AcceptorError};
-use relay::near::{self, FtpService, PassThroughListener};
+use relay::{
+    near::{self, FtpService, PassThroughListener},
+    status::SshListenerStatus,
+};
+use ssh::{HostKey, HostKeyError, SshNear};
 
 /// TLS acceptor of a listener. `None` if the listener does not use TLS.
 type ListenerAcceptor = Option<Arc<Acceptor>>;
@@ -45,6 +49,8 @@ pub(crate) struct PreparedListeners {
     /// TLS acceptors in the order of the configuration's listeners. Each entry also has the
     /// settings from which the acceptor was created.
     acceptors: Vec<(ListenerTls, tls::TlsRules, ListenerAcceptor)>,
+    /// Host keys of the SSH listeners.
+    host_keys: HashMap<ListenerId, HostKey>,
 }
 
 /// Error: the listeners cannot be opened.
@@ -61,6 +67,14 @@ pub enum ListenerError {
         listen: SocketAddr,
         /// The fault in the listener's certificate, or in the root certificates for clients.
         source: AcceptorError,
+    },
+    /// The host key of an SSH listener is unusable.
+    #[error("the listener on {listen} has no host key: {}", name_gateway_user(source.to_string()))]
+    HostKey {
+        /// Address of the listener.
+        listen: SocketAddr,
+        /// The fault in the file, or the reason why the file cannot be made.
+        source: HostKeyError,
     },
     /// A bound socket could not be used.
     #[error("a socket could not be used: {0}")]
@@ -89,13 +103,17 @@ impl PreparedListeners {
                 keep(id, listener)?;
             }
         }
+        let host_keys = host_keys(config, &ids.ssh)?;
+        for (id, listener) in ids.ssh.into_iter().zip(bound.ssh.drain(..)) {
+            keep(id, listener)?;
+        }
         for (id, listener) in ids.forwards.into_iter().zip(bound.forwards.drain(..)) {
             keep(id, listener)?;
         }
-        let acceptors = acceptors(config, &[])?;
         Ok(Self {
             listeners,
-            acceptors,
+            acceptors: acceptors(config, &[])?,
+            host_keys,
         })
     }
 
@@ -114,9 +132,26 @@ impl PreparedListeners {
         listeners.filter_map(|listener| listener.local_addr().ok())
     }
 
+    /// Returns the SSH listeners of `config` with the fingerprints of their host keys.
+    pub(crate) fn ssh_status(&self, config: &Config) -> Vec<SshListenerStatus> {
+        let ids = ListenerIds::from_config(config);
+        let listeners = ids.ssh.iter().zip(&config.ssh);
+        let listeners = listeners.map(|(id, settings)| SshListenerStatus {
+            listen: listening(self, id).to_string(),
+            target: settings.target.as_ref().map(ToString::to_string),
+            host_key: self.host_key(id).fingerprint(),
+        });
+        listeners.collect()
+    }
+
     fn listener(&self, id: &ListenerId) -> Arc<TcpListener> {
         let listener = self.listeners.get(id);
         listener.expect("every place has been bound").clone()
+    }
+
+    fn host_key(&self, id: &ListenerId) -> &HostKey {
+        let key = self.host_keys.get(id);
+        key.expect("every SSH listener has a host key")
     }
 }
 
@@ -133,10 +168,11 @@ impl Listeners {
             let data = data.iter().map(|id| ("[[ftp]] passive port", *id));
             std::iter::once(("[[ftp]] address", *control)).chain(data)
         });
+        let ssh = ids.ssh.iter().map(|id| ("[[ssh]] address", *id));
         let forwards = ids.forwards.iter();
         let forwards = forwards.map(|id| ("[[forward]] address", *id));
         let mut listeners = HashMap::new();
-        for (what, id) in ftp.chain(passed).chain(forwards) {
+        for (what, id) in ftp.chain(passed).chain(ssh).chain(forwards) {
             let listener = match self.prepared.listeners.get(&id) {
                 Some(listener) => listener.clone(),
                 None => tokio_listener(bind_tcp(what, id.address)?)?,
@@ -146,6 +182,7 @@ impl Listeners {
         Ok(PreparedListeners {
             listeners,
             acceptors: acceptors(config, &self.prepared.acceptors)?,
+            host_keys: host_keys(config, &ids.ssh)?,
         })
     }
 
@@ -179,6 +216,18 @@ impl Listeners {
                 listener.clone(),
             ));
             pass_through.push(listener);
+        }
+        for (id, settings) in ids.ssh.iter().zip(&config.ssh) {
+            let host_key = prepared.host_key(id);
+            let fingerprint = host_key.fingerprint();
+            let before = self.prepared.host_keys.get(id).map(HostKey::fingerprint);
+            if before.as_ref() != Some(&fingerprint) {
+                let listen = listening(&prepared, id);
+                info!(%listen, host_key = fingerprint, "SSH listener");
+            }
+            let listener = prepared.listener(id).into();
+            let service = SshNear::new(Arc::new(settings.clone()), host_key.clone());
+            accepting.spawn(near::serve(listener, Arc::new(service), relay.clone()));
         }
         for (id, forward) in ids.forwards.iter().zip(&config.forwards) {
             if !self.prepared.listeners.contains_key(id) {
@@ -302,6 +351,23 @@ fn acceptor(listener: &FtpListener) -> Result<ListenerAcceptor, ListenerError> {
         }
         ListenerTls::Off => Ok(None),
     }
+}
+
+/// Returns the host key of each SSH listener. Makes the files that do not exist.
+fn host_keys(
+    config: &Config,
+    ids: &[ListenerId],
+) -> Result<HashMap<ListenerId, HostKey>, ListenerError> {
+    let keys = ids.iter().zip(&config.ssh).map(|(id, listener)| {
+        match HostKey::load_or_create(&listener.host_key_file) {
+            Ok(key) => Ok((*id, key)),
+            Err(source) => Err(ListenerError::HostKey {
+                listen: listener.listen,
+                source,
+            }),
+        }
+    });
+    keys.collect()
 }
 
 fn tokio_listener(listener: StdListener) -> std::io::Result<Arc<TcpListener>> {

@@ -267,6 +267,7 @@ impl Reloader {
         let own_addresses = prepared.addresses().chain(self.at_admin.clone());
         let relay = relay.apply_settings(config.relay.clone(), names, own_addresses);
         let running = Arc::new(RunningGateway {
+            ssh: prepared.ssh_status(&config),
             config: Arc::new(config),
             relay: relay.clone(),
             reloads_ordered: before.reloads_ordered + u64::from(cause == ReloadCause::Order),

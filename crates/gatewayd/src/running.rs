@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{config::Config, upgrade::OlderProcesses};
 use relay::{
     Relay,
-    status::{GatewaySnapshot, StoreStatus},
+    status::{GatewaySnapshot, SshListenerStatus, StoreStatus},
 };
 
 /// A running gateway with its present configuration.
@@ -15,6 +15,8 @@ pub(crate) struct RunningGateway {
     pub(crate) config: Arc<Config>,
     /// State that all sessions share.
     pub(crate) relay: Relay,
+    /// SSH listeners with the fingerprints of their host keys.
+    pub(crate) ssh: Vec<SshListenerStatus>,
     /// Number of reloads that operators have ordered. Each such reload removes the rate limits that
     /// users have set in the dashboard.
     pub(crate) reloads_ordered: u64,
@@ -32,6 +34,7 @@ impl RunningGateway {
             older_processes: self.older.reports(),
             admin_listen: self.config.admin_listen.to_string(),
             admin_socket: self.config.admin_socket.display().to_string(),
+            ssh: self.ssh.clone(),
             stores: {
                 let stores = self.relay.stores();
                 stores.map_or(Vec::new(), |it| StoreStatus::all(it))

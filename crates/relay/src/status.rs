@@ -99,6 +99,9 @@ pub struct GatewaySnapshot {
     /// Chunk stores that are open.
     #[serde(default)]
     pub stores: Vec<StoreStatus>,
+    /// SSH listeners.
+    #[serde(default)]
+    pub ssh: Vec<SshListenerStatus>,
     /// Transfers and forwards that are open.
     pub transfers: Vec<TransferStatus>,
     /// Latest finished FTP transfers of this gateway's clients, the newest first.
@@ -137,6 +140,17 @@ pub struct OlderProcess {
     pub sessions_open: u64,
     /// Number of open transfers and forwards.
     pub transfers_open: u64,
+}
+
+/// An SSH listener, with the host key that clients see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshListenerStatus {
+    /// Address on which the gateway listens for clients.
+    pub listen: String,
+    /// Server of all clients. `None` if each client names its server.
+    pub target: Option<String>,
+    /// SHA-256 fingerprint of the host key, as `ssh-keygen -l` prints it.
+    pub host_key: String,
 }
 
 /// Sums over finished FTP transfers. The transfer log contains the same transfers.

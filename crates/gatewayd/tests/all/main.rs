@@ -26,6 +26,7 @@ mod pass_through;
 mod passive_ports;
 mod reload;
 mod sessions;
+mod ssh;
 mod tls;
 mod tls_certificates;
 mod tls_common;

@@ -77,8 +77,9 @@ fn stopped(config: &Config, findings: &mut Findings) {
     listen("UDP", link, UdpSocket::bind(link).err(), findings);
     let listeners = config.ftp.iter().map(|it| it.listen);
     let passed = config.pass_through.iter().map(|it| it.listen);
+    let ssh = config.ssh.iter().map(|it| it.listen);
     let forwards = config.forwards.iter().map(|it| it.listen);
-    for listener in listeners.chain(passed).chain(forwards) {
+    for listener in listeners.chain(passed).chain(ssh).chain(forwards) {
         listen("TCP", listener, TcpListener::bind(listener).err(), findings);
     }
 }

@@ -10,6 +10,10 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -321,6 +325,39 @@ fn bytes_that_are_on_their_way_arrive() {
     writing.join().expect("no panic").expect("it goes on");
     assert_eq!(came.len(), 6_000_000);
     pair.far.wait_for_one();
+}
+
+/// An SSH listener without a server. The new process has the same socket and the same host key.
+#[test]
+fn an_upgrade_passes_on_the_socket_of_an_ssh_listener() {
+    let mut pair = Pair::new("upgrade-ssh");
+    let listen = free();
+    let config = pair.near.side.config();
+    let text = fs::read_to_string(&config).expect("it was written");
+    let listener = format!("\n[[ssh]]\nlisten = \"{listen}\"\ntarget = \"127.0.0.9:1\"\n");
+    fs::write(&config, text + &listener).expect("room");
+    printed(&pair.near.side.run(&["reload"], &[], ""));
+    let shown = |side: &Side| {
+        let status = side.status().expect("it answers");
+        assert_eq!(status["ssh"][0]["listen"], listen.to_string());
+        status["ssh"][0]["host_key"].clone()
+    };
+    let host_key = shown(&pair.near.side);
+    let done = Arc::new(AtomicBool::new(false));
+    let client = {
+        let done = done.clone();
+        thread::spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                TcpStream::connect(listen).expect("the port is always open");
+                thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
+    pair.near.succeed();
+    pair.near.wait_for_one();
+    done.store(true, Ordering::Relaxed);
+    client.join().expect("no refused connection");
+    assert_eq!(shown(&pair.near.side), host_key);
 }
 
 /// The old process still serves a session, but must not listen on any port.

@@ -574,6 +574,7 @@ impl Registry {
             transfer_log_dropped_total: self.log.dropped_total(),
             optimiser: optimiser_totals(self.coded.snapshot()),
             stores: Vec::new(),
+            ssh: Vec::new(),
             hides_names: false,
             admin_listen: String::new(),
             admin_socket: String::new(),

@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 use units::{BitRate, ByteCount};
 
 use super::{
-    FtpTotals, GatewaySnapshot, Histogram, OlderProcess, OptimiserTotals, PeerStatus, StoreStatus,
+    FtpTotals, GatewaySnapshot, Histogram, OlderProcess, OptimiserTotals, PeerStatus,
+    SshListenerStatus, StoreStatus,
     histogram::{BITS_PER_S, HistogramScale, SECONDS},
 };
 use crate::{time, transfer_log::TransferRecord};
@@ -429,6 +430,9 @@ impl fmt::Display for GatewaySnapshot {
         for store in &self.stores {
             writeln!(f, "{store}")?;
         }
+        for listener in &self.ssh {
+            writeln!(f, "{listener}")?;
+        }
         for t in &self.transfers {
             let limit = match t.limit.as_str() {
                 "" => "idle".to_owned(),
@@ -460,6 +464,17 @@ impl fmt::Display for GatewaySnapshot {
                 "  and {more} more: longhaul status --json, or the transfer log"
             ),
         }
+    }
+}
+
+impl fmt::Display for SshListenerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let target = self.target.as_deref().unwrap_or("user%server");
+        write!(
+            f,
+            "ssh on {} to {target}, host key {}",
+            self.listen, self.host_key
+        )
     }
 }
 

@@ -53,6 +53,7 @@ pub struct Gateway {
     pub link: SocketAddr,
     pub ftp: Vec<SocketAddr>,
     pub pass_through: Vec<SocketAddr>,
+    pub ssh: Vec<SocketAddr>,
     pub forwards: Vec<SocketAddr>,
     pub admin: SocketAddr,
     pub https: Option<SocketAddr>,
@@ -87,6 +88,7 @@ impl Gateway {
         let ftp = bound.ftp.iter().map(local).collect();
         let pass_through = bound.pass_through.iter().map(|(control, _)| local(control));
         let pass_through = pass_through.collect();
+        let ssh = bound.ssh.iter().map(local).collect();
         let forwards = bound.forwards.iter().map(local).collect();
         let admin = local(bound.admin.as_ref().expect("an admin address"));
         let https = bound.admin_https.as_ref().map(local);
@@ -120,6 +122,7 @@ impl Gateway {
             link,
             ftp,
             pass_through,
+            ssh,
             forwards,
             admin,
             https,
