@@ -38,6 +38,7 @@ mod pubkey;
 mod reload;
 mod service;
 mod setup;
+mod ssh_server;
 mod status;
 mod store;
 mod sync;

@@ -1,6 +1,7 @@
 //! An SSH server as a client sees it before a log-in: its host key, and its ways to log in.
 
 use std::{
+    io,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -87,6 +88,12 @@ pub async fn offered_methods(
     }
 }
 
+impl From<io::Error> for InspectionError {
+    fn from(error: io::Error) -> Self {
+        Self::Protocol(error.into())
+    }
+}
+
 async fn connect(stream: TcpStream, observer: Observer) -> Result<Handle<Observer>, russh::Error> {
     let config = client::Config {
         preferred: algorithms::preferred(),
@@ -104,6 +111,17 @@ impl ServerHostKey {
     /// Returns the name of the key's algorithm, such as `ssh-ed25519`.
     pub fn algorithm(&self) -> String {
         self.0.algorithm().to_string()
+    }
+
+    /// Returns the key.
+    pub(crate) fn public_key(&self) -> &PublicKey {
+        &self.0
+    }
+}
+
+impl From<PublicKey> for ServerHostKey {
+    fn from(key: PublicKey) -> Self {
+        Self(key)
     }
 }
 

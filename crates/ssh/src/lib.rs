@@ -9,6 +9,7 @@ mod algorithms;
 mod backpressure;
 mod far;
 mod host_key;
+mod host_key_check;
 mod inspection;
 mod known_hosts;
 mod near;
@@ -19,6 +20,7 @@ mod wire;
 
 pub use far::far_services;
 pub use host_key::{HostKey, HostKeyError};
+pub use host_key_check::{HostKeyVerdict, add_known_host};
 pub use inspection::{InspectionError, ServerHostKey, fetch_host_key, offered_methods};
 pub use near::SshNear;
 pub use settings::{ChannelKind, FarSsh, PublicKeyWay, SshListener};

@@ -3,14 +3,14 @@
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
-    time::Duration,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
 };
 
 use gatewayd::config::{Config, ListenerTls};
-use net::target::{Host, HostPort};
+use net::target::HostPort;
 
 use super::Findings;
+use crate::ssh_server::TIMEOUT;
 
 /// Connects to each listener as a client, and checks the greeting of its server.
 pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
@@ -45,7 +45,8 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn cure(line: &str, target: &HostPort) -> String {
+/// Returns the recommended action for the reason that a gateway has sent to a client.
+pub(super) fn cure(line: &str, target: &HostPort) -> String {
     if line.contains("no longer a peer") {
         "ask the operator of the far gateway for an invite: see above".to_owned()
     } else if line.contains("not allowed") {
@@ -58,28 +59,6 @@ fn cure(line: &str, target: &HostPort) -> String {
         format!(
             "see whether the server {target} runs: longhaul doctor at the far gateway asks it directly"
         )
-    }
-}
-
-/// Connects to each server that the allow list names individually.
-pub(super) fn examine_far(config: &Config, findings: &mut Findings) {
-    let mut seen = Vec::new();
-    for peer in &config.relay.peers {
-        for server in peer.allow.0.iter().filter_map(|it| it.server()) {
-            if seen.contains(&server) {
-                continue;
-            }
-            let what = format!("server {server}");
-            match connect(&server) {
-                Ok(()) => findings.good(what, "it accepts connections"),
-                Err(error) => findings.wrong(
-                    what,
-                    error.to_string(),
-                    "start the server, let its firewall accept connections from this machine, or correct [far] allow",
-                ),
-            }
-            seen.push(server);
-        }
     }
 }
 
@@ -133,19 +112,8 @@ fn greeting(at: SocketAddr) -> io::Result<String> {
     }
 }
 
-fn connect(server: &HostPort) -> io::Result<()> {
-    let address = match &server.host {
-        Host::Ip(ip) => SocketAddr::new(*ip, server.port),
-        Host::Name(name) => {
-            let mut addresses = (name.as_str(), server.port).to_socket_addrs()?;
-            addresses.next().ok_or(io::ErrorKind::NotFound)?
-        }
-    };
-    TcpStream::connect_timeout(&address, TIMEOUT).map(drop)
-}
-
 /// Returns an address at which a program on this machine can connect to the listener.
-fn local(listen: SocketAddr) -> SocketAddr {
+pub(super) fn local(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -153,9 +121,6 @@ fn local(listen: SocketAddr) -> SocketAddr {
     };
     SocketAddr::new(ip, listen.port())
 }
-
-/// Timeout of a greeting. A far gateway waits up to 10 s for a server.
-const TIMEOUT: Duration = Duration::from_secs(15);
 
 const LINE_MAX_BYTES: u64 = 4096;
 

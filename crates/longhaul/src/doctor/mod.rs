@@ -6,6 +6,8 @@ mod listeners;
 mod machine;
 mod peers;
 mod running;
+mod servers;
+mod ssh;
 mod stores;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -65,7 +67,8 @@ fn examine(config: &Config, findings: &mut Findings) {
     peers::examine(config, snapshot.as_ref(), findings);
     if snapshot.is_some() {
         listeners::examine_near(config, findings);
+        ssh::examine_near(config, findings);
     }
     listeners::examine_passive_ports(config, findings, snapshot.is_some());
-    listeners::examine_far(config, findings);
+    servers::examine(config, findings);
 }

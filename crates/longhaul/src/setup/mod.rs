@@ -1,9 +1,13 @@
 //! `longhaul setup far|near`: sets up a gateway on this machine.
 
 mod far;
+mod host_keys;
 mod near;
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -14,7 +18,7 @@ use crate::{document::Document, exit, places};
 
 /// Set up this machine as a gateway
 ///
-/// First run "longhaul setup far" on the machine at the site of the FTP servers. The command prints
+/// First run "longhaul setup far" on the machine at the site of the servers. The command prints
 /// an invite. Then run "longhaul setup near" on the machine at the site of the clients. The command
 /// asks for the invite. Both commands show their changes, keep other settings of an existing
 /// configuration, and start the service.
@@ -22,6 +26,7 @@ use crate::{document::Document, exit, places};
 #[command(after_help = "\
 Examples:
   longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
+  longhaul setup far --allow 10.20.0.5:22 --endpoint 203.0.113.9:4810
   longhaul setup near
 
 Exit codes: 0 done; 1 a step failed; 2 wrong use or configuration.")]
@@ -106,7 +111,7 @@ impl LocationArgs {
 /// Reads the private key. If the key file does not exist, creates a new key.
 fn key(path: &Path) -> anyhow::Result<Identity> {
     match Identity::read(path) {
-        Err(IdentityError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+        Err(IdentityError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             if let Some(folder) = path.parent() {
                 places::make_folder(folder, true)?;
             }
@@ -121,6 +126,27 @@ fn key(path: &Path) -> anyhow::Result<Identity> {
             // An earlier run may have ended before this step.
             places::give(path).with_context(|| format!("{}", path.display()))?;
             Ok(identity)
+        }
+    }
+}
+
+/// Asks a question on the terminal until the answer is valid. Returns `None` if the answer is
+/// empty, or if there is no terminal.
+fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::Result<Option<T>> {
+    if !io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    loop {
+        eprint!("{question}: ");
+        io::stderr().flush()?;
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        match line.trim() {
+            "" => return Ok(None),
+            text => match text.parse() {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) => eprintln!("{error}"),
+            },
         }
     }
 }

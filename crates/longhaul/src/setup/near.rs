@@ -1,10 +1,11 @@
 //! `longhaul setup near`: sets up the gateway near the clients.
 
 use std::{
-    env, fs,
-    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    env, fmt, fs,
+    io::{self, BufRead as _, IsTerminal as _},
     net::{SocketAddr, TcpListener, ToSocketAddrs as _},
     path::PathBuf,
+    str::FromStr,
     thread,
     time::{Duration, Instant},
 };
@@ -15,23 +16,25 @@ use gatewayd::{
     enrolment::{self, Invite},
 };
 use link::PublicKey;
-use net::target::HostPort;
+use net::target::{HostPort, SSH_PORT};
 use relay::status::GatewaySnapshot;
 use toml_edit::Array;
 
-use super::{LocationArgs, key};
+use super::{LocationArgs, ask, key};
 use crate::{admin, document::Document, exit, peer::invite::peer_name, places, service};
 
 /// Set up this machine as the near gateway, at the site of the clients
 ///
-/// The command asks for the invite that "longhaul setup far" has printed, for the FTP server, and
-/// for the address of the listener for clients. It makes a key, enrols the key at the far gateway,
-/// writes the configuration, and starts the service. Options answer the questions in advance.
+/// The command asks for the invite that "longhaul setup far" has printed, for the server and its
+/// service (FTP or SSH), and for the address of the listener for clients. It makes a key, enrols the
+/// key at the far gateway, writes the configuration, and starts the service. Options answer the
+/// questions in advance.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   longhaul setup near
   longhaul setup near --invite-file invite --target 10.20.0.5:21 --listen 0.0.0.0:21
+  longhaul setup near --invite-file invite --service ssh --target 10.20.0.5 --listen 0.0.0.0:2222
   ssh far longhaul peer invite | longhaul setup near --invite-file - --target 10.20.0.5:21")]
 pub(super) struct Args {
     #[arg(hide = true)]
@@ -39,9 +42,14 @@ pub(super) struct Args {
     /// Read the invite from this file, or from standard input if it is -
     #[arg(long, value_name = "FILE")]
     invite_file: Option<PathBuf>,
-    /// Connect clients to this server; without a server, clients log in with USER name@host
+    /// Service of the server: ftp, or ssh for SFTP, scp, rsync and shells [default: by the port of
+    /// --target]
+    #[arg(long, value_name = "SERVICE")]
+    service: Option<Service>,
+    /// Connect clients to this server; without a server, clients name it when they log in: USER
+    /// name@host by FTP, name%host by SSH
     #[arg(long, value_name = "HOST:PORT")]
-    target: Option<HostPort>,
+    target: Option<String>,
     /// Accept clients at this address and port
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -63,30 +71,33 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     )?;
     let Args { places, .. } = args;
     let invite = read_invite(args)?;
-    let target = match &args.target {
-        None => ask("FTP server behind the far gateway, HOST:PORT [none: clients name it]")?,
-        Some(target) => Some(target.clone()),
+    let service = match args.service.or_else(|| service_of(args.target.as_deref())) {
+        None => ask("Service of the server, ftp or ssh [ftp]")?.unwrap_or(Service::Ftp),
+        Some(service) => service,
     };
+    let target = target(service, args.target.as_deref())?;
     let (mut document, key_file) = places.open(TITLE)?;
     let listen = match args.listen {
         None => {
-            let own = document.values("ftp", "listen")?;
-            let (usual, why) = usual_listen(&own, can_bind);
+            let own = document.values(service.section(), "listen")?;
+            let (usual, why) = match service {
+                Service::Ftp => usual_listen(&own, can_bind),
+                Service::Ssh => (usual_ssh_listen(&own), None),
+            };
             if let Some(why) = why {
                 eprintln!("{why}");
             }
-            let question = format!("Address for FTP clients [{usual}]");
+            let question = format!("Address for {service} clients [{usual}]");
             ask(&question)?.unwrap_or(usual)
         }
         Some(listen) => listen,
     };
-    add(
-        &mut document,
-        &invite,
-        &args.peer_name,
+    let listener = NewListener {
+        service,
         listen,
-        target.as_ref(),
-    )?;
+        target: target.as_ref(),
+    };
+    add(&mut document, &invite, &args.peer_name, &listener)?;
     if is_by_ipv6(&invite.endpoint) {
         document.set_default("link", "listen", "[::]:4810");
     }
@@ -109,7 +120,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     match service::start(&config, &places.config)? {
-        service::State::Running => wait_until_up(&config, invite.far, listen),
+        service::State::Running => wait_until_up(&config, invite.far, &listener),
         service::State::Stopped(how) => {
             eprintln!("Start the gateway: {how}");
             Ok(())
@@ -117,12 +128,90 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// Service of the server behind the far gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Ftp,
+    Ssh,
+}
+
+impl Service {
+    /// Returns the name of the section of its listeners.
+    fn section(self) -> &'static str {
+        match self {
+            Self::Ftp => "ftp",
+            Self::Ssh => "ssh",
+        }
+    }
+}
+
+impl FromStr for Service {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "ftp" => Ok(Self::Ftp),
+            "ssh" | "sftp" => Ok(Self::Ssh),
+            _ => Err(format!("{text:?} is no service, expected ftp or ssh")),
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ftp => "FTP",
+            Self::Ssh => "SSH",
+        })
+    }
+}
+
+/// Returns the service that usually has the port of `target`. Returns `None` if the port shows no
+/// service.
+fn service_of(target: Option<&str>) -> Option<Service> {
+    let target: HostPort = target?.parse().ok()?;
+    match target.port {
+        FTP_PORT => Some(Service::Ftp),
+        SSH_PORT => Some(Service::Ssh),
+        _ => None,
+    }
+}
+
+/// Returns the server of the listener: `given`, or the answer to a question.
+fn target(service: Service, given: Option<&str>) -> anyhow::Result<Option<HostPort>> {
+    let parse = |text: &str| match service {
+        Service::Ftp => text.parse(),
+        Service::Ssh => HostPort::parse_ssh(text),
+    };
+    if let Some(given) = given {
+        let parsed = parse(given).map_err(|it| exit::misuse(format!("--target: {it}")))?;
+        return Ok(Some(parsed));
+    }
+    let question =
+        format!("{service} server behind the far gateway, HOST:PORT [none: clients name it]");
+    loop {
+        let Some(text) = ask::<String>(&question)? else {
+            return Ok(None);
+        };
+        match parse(&text) {
+            Ok(parsed) => return Ok(Some(parsed)),
+            Err(error) => eprintln!("{error}"),
+        }
+    }
+}
+
+/// A listener that the command adds.
+struct NewListener<'a> {
+    service: Service,
+    listen: SocketAddr,
+    target: Option<&'a HostPort>,
+}
+
 fn add(
     document: &mut Document,
     invite: &Invite,
     peer_name: &str,
-    listen: SocketAddr,
-    target: Option<&HostPort>,
+    added: &NewListener<'_>,
 ) -> anyhow::Result<()> {
     let far = invite.far.to_string();
     let known = document.name_of_peer(&far)?;
@@ -146,14 +235,14 @@ fn add(
         document.add_table("peer", &peer)?;
         name
     };
-    let mut listener = vec![("listen", listen.to_string().into())];
-    match target {
+    let mut listener = vec![("listen", added.listen.to_string().into())];
+    match added.target {
         Some(target) => listener.push(("target", target.to_string().into())),
         // If clients name servers, the file lists the permitted clients.
         None => listener.push(("clients", Array::from_iter(PRIVATE).into())),
     }
     listener.push(("via", via.into()));
-    document.add_table("ftp", &listener)
+    document.add_table(added.service.section(), &listener)
 }
 
 /// Whether the far gateway's endpoint has only IPv6 addresses.
@@ -182,27 +271,6 @@ fn read_invite(args: &Args) -> anyhow::Result<Invite> {
         }
     };
     text.parse::<Invite>().map_err(exit::wrong_use)
-}
-
-/// Asks a question on the terminal until the answer is valid. Returns `None` if the answer is
-/// empty, or if there is no terminal.
-fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::Result<Option<T>> {
-    if !io::stdin().is_terminal() {
-        return Ok(None);
-    }
-    loop {
-        eprint!("{question}: ");
-        io::stderr().flush()?;
-        let mut line = String::new();
-        io::stdin().lock().read_line(&mut line)?;
-        match line.trim() {
-            "" => return Ok(None),
-            text => match text.parse() {
-                Ok(answer) => return Ok(Some(answer)),
-                Err(error) => eprintln!("{error}"),
-            },
-        }
-    }
 }
 
 /// Returns the suggested address for the listener. `own` contains the addresses of listeners in the
@@ -239,6 +307,13 @@ fn usual_listen(
     (other, Some(text))
 }
 
+/// Returns the suggested address for an SSH listener: the first address of `own`, or a port beside
+/// the port of the machine's own SSH server.
+fn usual_ssh_listen(own: &[String]) -> SocketAddr {
+    let own = own.iter().find_map(|it| it.parse().ok());
+    own.unwrap_or(SocketAddr::from(([0, 0, 0, 0], OTHER_SSH_PORT)))
+}
+
 #[allow(clippy::disallowed_methods, reason = "looks whether a port is free")]
 fn can_bind(address: SocketAddr) -> io::Result<()> {
     TcpListener::bind(address).map(drop)
@@ -265,7 +340,14 @@ fn enrol(invite: &Invite, public_key: PublicKey, name: &str) -> anyhow::Result<S
 
 /// Waits until the link to the far gateway is connected, and prints a message.
 #[allow(clippy::disallowed_methods, reason = "waits for another process")]
-fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow::Result<()> {
+fn wait_until_up(
+    config: &Config,
+    far: PublicKey,
+    listener: &NewListener<'_>,
+) -> anyhow::Result<()> {
+    let NewListener {
+        service, listen, ..
+    } = listener;
     let mut peers = config.relay.link.peers.iter();
     let peer = peers.find(|it| it.public_keys.contains(&far));
     let peer = peer.context("the far gateway is no peer")?;
@@ -282,9 +364,13 @@ fn wait_until_up(config: &Config, far: PublicKey, listen: SocketAddr) -> anyhow:
                 .base_rtt_ms
                 .map_or(String::new(), |rtt| format!(", RTT {rtt:.1} ms"));
             eprintln!(
-                "The link to {} is up{rtt}. FTP clients connect to {listen}",
+                "The link to {} is up{rtt}. {service} clients connect to {listen}",
                 peer.name
             );
+            let mut ssh = snapshot.ssh.iter();
+            if let Some(shown) = ssh.find(|it| it.listen == listen.to_string()) {
+                eprintln!("They see the host key {}", shown.host_key);
+            }
             return Ok(());
         }
         thread::sleep(Duration::from_millis(100));
@@ -311,10 +397,13 @@ const PRIVATE: [&str; 6] = [
 const FTP_PORT: u16 = 21;
 const OTHER_PORT: u16 = 2121;
 
+/// Suggested port of an SSH listener. The machine's own SSH server usually has port 22.
+const OTHER_SSH_PORT: u16 = 2222;
+
 const UP_TIMEOUT: Duration = Duration::from_secs(15);
 
 const TITLE: &str = "\
-# A gateway beside FTP clients. All keys: man longhaul-gateway, docs/configuration.md
+# A gateway beside clients. All keys: man longhaul-gateway, docs/configuration.md
 ";
 
 #[cfg(test)]
@@ -350,6 +439,55 @@ mod tests {
     }
 
     #[test]
+    fn the_service_follows_from_the_port_of_the_target() {
+        for (text, service) in [
+            ("10.20.0.5:21", Some(Service::Ftp)),
+            ("10.20.0.5", Some(Service::Ftp)),
+            ("10.20.0.5:22", Some(Service::Ssh)),
+            ("10.20.0.5:2022", None),
+        ] {
+            assert_eq!(service_of(Some(text)), service, "{text}");
+        }
+        let target = target(Service::Ssh, Some("10.20.0.5")).expect("a host");
+        assert_eq!(target.expect("given").to_string(), "10.20.0.5:22");
+        assert_eq!("SFTP".parse(), Ok(Service::Ssh));
+        assert!("smtp".parse::<Service>().is_err());
+    }
+
+    #[test]
+    fn an_ssh_listener_is_added_beside_other_listeners() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("gateway.toml");
+        let text = "[[ssh]]\nlisten = \"0.0.0.0:2200\"\nclients = [\"10.0.0.0/8\"]\n";
+        fs::write(&path, text).expect("room");
+        let far = link::Identity::generate().public_key();
+        let invite = Invite::new(far, &"far.example:4810".parse().expect("an endpoint"));
+        let mut document = Document::open(&path, TITLE).expect("TOML");
+        let own = document.values("ssh", "listen").expect("tables");
+        assert_eq!(usual_ssh_listen(&own).port(), 2200);
+        assert_eq!(usual_ssh_listen(&[]).port(), 2222);
+        let added = NewListener {
+            service: Service::Ssh,
+            listen: SocketAddr::from(([0, 0, 0, 0], 2222)),
+            target: Some(&HostPort::parse_ssh("10.20.0.5").expect("a host")),
+        };
+        add(&mut document, &invite, "far", &added).expect("tables");
+        let changes = document.changes();
+        assert!(
+            changes.contains("+ [[ssh]]\n  + listen = \"0.0.0.0:2222\"\n  + target = \"10.20.0.5:22\"\n  + via = \"far\""),
+            "{changes}"
+        );
+    }
+
+    fn ftp<'a>(listen: SocketAddr, target: &'a HostPort) -> NewListener<'a> {
+        NewListener {
+            service: Service::Ftp,
+            listen,
+            target: Some(target),
+        }
+    }
+
+    #[test]
     fn a_second_setup_adds_nothing_to_the_first() {
         let folder = tempfile::tempdir().expect("room");
         let path = folder.path().join("gateway.toml");
@@ -358,7 +496,7 @@ mod tests {
         let invite = Invite::new(far, &endpoint);
         let listen = SocketAddr::from(([0, 0, 0, 0], 21));
         let mut document = Document::open(&path, TITLE).expect("none");
-        add(&mut document, &invite, "far", listen, Some(&endpoint)).expect("tables");
+        add(&mut document, &invite, "far", &ftp(listen, &endpoint)).expect("tables");
         let first = document.text();
         assert!(
             first.contains("name = \"far\"")
@@ -369,16 +507,16 @@ mod tests {
         fs::write(&path, &first).expect("room");
         let mut document = Document::open(&path, TITLE).expect("TOML");
         let again = Invite::new(far, &endpoint);
-        add(&mut document, &again, "far", listen, Some(&endpoint)).expect("tables");
+        add(&mut document, &again, "far", &ftp(listen, &endpoint)).expect("tables");
         assert_eq!(document.changes(), "");
         // Another far gateway gets a listener of its own, and nothing else.
         let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
-        let told = add(&mut document, &other, "far", listen, Some(&endpoint));
+        let told = add(&mut document, &other, "far", &ftp(listen, &endpoint));
         let told = told.expect_err("the listener has a peer").to_string();
         assert!(told.contains("another via"), "{told}");
         let mut document = Document::open(&path, TITLE).expect("TOML");
         let second = SocketAddr::from(([0, 0, 0, 0], 2121));
-        add(&mut document, &other, "far", second, Some(&endpoint)).expect("tables");
+        add(&mut document, &other, "far", &ftp(second, &endpoint)).expect("tables");
         let names = document.values("peer", "name").expect("tables");
         assert_eq!(names, ["far", "far-2"]);
         let text = document.text();
@@ -387,7 +525,7 @@ mod tests {
             "{text}"
         );
         let elsewhere: HostPort = "other.example:21".parse().expect("an endpoint");
-        let told = add(&mut document, &other, "far", listen, Some(&elsewhere));
+        let told = add(&mut document, &other, "far", &ftp(listen, &elsewhere));
         let told = told.expect_err("the listener has a target").to_string();
         assert!(told.contains("another target"), "{told}");
     }

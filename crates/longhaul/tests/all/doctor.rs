@@ -15,7 +15,10 @@ use std::{
 use fake_ftp::{Behaviour, FakeServer};
 use link::Identity;
 
-use crate::common::side::{Running, Side, free, is_up, printed};
+use crate::common::{
+    side::{Running, Side, free, is_up, printed},
+    ssh_server::SshServer,
+};
 
 /// Two gateways that are peers, and a server that sends a greeting.
 struct Pair {
@@ -227,5 +230,51 @@ fn a_gateway_without_peers_and_one_with_taken_ports_are_found() {
         &side,
         &format!("another program has port {port}"),
         "ss -ltnp",
+    );
+}
+
+#[test]
+fn an_ssh_server_whose_host_key_is_not_known_is_found() {
+    let server = SshServer::start();
+    let (target, fingerprint) = (server.address.to_string(), server.fingerprint());
+    let side = Side::new("ssh-keys");
+    printed(&side.far(&["--allow", &target]));
+    let peer = Identity::generate().public_key().to_string();
+    printed(&side.run(&["peer", "add", "oslo", &peer], &[], ""));
+    let unknown = format!("{fingerprint}, which is not in");
+    assert_finds(&side, &unknown, &format!("setup far --allow {target}"));
+    let known = side.folder.path("state/ssh_known_hosts");
+    fs::write(&known, server.known_hosts_line()).expect("room");
+    let (_, text) = doctor(&side);
+    let line = format!(
+        "ok     server {target}: it accepts connections, and its host key {fingerprint} is known"
+    );
+    assert!(text.contains(&line), "{text}");
+    let other = SshServer::start();
+    let (ip, port) = (server.address.ip(), server.address.port());
+    let line = other.known_hosts_line();
+    let (_, key) = line.split_once(' ').expect("a line");
+    fs::write(&known, format!("# a comment\n[{ip}]:{port} {key}")).expect("room");
+    assert_finds(&side, "but line 2 of", "compare the fingerprint");
+    let text = fs::read_to_string(side.config()).expect("there");
+    fs::write(
+        side.config(),
+        format!(
+            "{text}\n[far.ssh]\nhost_key = \"{}\"\n",
+            other.fingerprint()
+        ),
+    )
+    .expect("room");
+    assert_finds(&side, "permits only another key", "correct host_key");
+    fs::write(
+        side.config(),
+        format!("{text}\n[far.ssh]\ntrust_on_first_use = true\n"),
+    )
+    .expect("room");
+    fs::remove_file(&known).expect("there");
+    let (_, text) = doctor(&side);
+    assert!(
+        text.contains("look   server") && text.contains("the first log-in adds"),
+        "{text}"
     );
 }

@@ -20,6 +20,7 @@ mod near_process;
 mod overlap;
 mod probe;
 mod setup;
+mod setup_ssh;
 mod store;
 mod trace;
 mod upgrade;

@@ -7,6 +7,7 @@
 
 pub(crate) mod pool;
 pub(crate) mod side;
+pub(crate) mod ssh_server;
 
 use std::{
     fs,

@@ -1,0 +1,66 @@
+//! Connections to a server as a client opens them, and SSH servers before a log-in.
+#![allow(clippy::disallowed_methods, reason = "connects as a client would")]
+
+use std::{
+    future::Future,
+    io,
+    net::{SocketAddr, TcpStream, ToSocketAddrs as _},
+    time::Duration,
+};
+
+use net::target::{Host, HostPort};
+use ssh::{InspectionError, ServerHostKey};
+
+/// Connects to a server. A name stands for its first address.
+///
+/// # Errors
+/// The error of the system, also if the name has no address.
+pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
+    let address = match &server.host {
+        Host::Ip(ip) => SocketAddr::new(*ip, server.port),
+        Host::Name(name) => {
+            let mut addresses = (name.as_str(), server.port).to_socket_addrs()?;
+            addresses.next().ok_or(io::ErrorKind::NotFound)?
+        }
+    };
+    TcpStream::connect_timeout(&address, TIMEOUT)
+}
+
+/// Returns the host key of the server at the other end of a connection.
+///
+/// # Errors
+/// The server presents no host key.
+pub(crate) fn host_key(stream: TcpStream) -> Result<ServerHostKey, InspectionError> {
+    run(async { ssh::fetch_host_key(tokio_stream(stream)?).await })
+}
+
+/// Returns the ways to log in that a server offers. An SSH listener of a gateway passes on the ways
+/// of the real server.
+///
+/// # Errors
+/// The server offers nothing. The error contains the reason, if the server has sent one.
+pub(crate) fn offered_methods(stream: TcpStream) -> Result<Vec<String>, InspectionError> {
+    run(async { ssh::offered_methods(tokio_stream(stream)?, USER).await })
+}
+
+fn tokio_stream(stream: TcpStream) -> Result<tokio::net::TcpStream, InspectionError> {
+    let stream = stream.set_nonblocking(true).map(|()| stream);
+    let stream = stream.and_then(tokio::net::TcpStream::from_std);
+    stream.map_err(InspectionError::from)
+}
+
+fn run<T>(
+    inspection: impl Future<Output = Result<T, InspectionError>>,
+) -> Result<T, InspectionError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(inspection)
+}
+
+/// User name of an inspection. Every server has this user, so the server does not log an attempt for
+/// an unknown user.
+const USER: &str = "root";
+
+/// Timeout of a connection. A far gateway waits up to 10 s for a server.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
