@@ -16,7 +16,7 @@ mod xferlog;
 
 pub use record::{TransferDirection, TransferRecord, TransferType};
 
-pub(crate) use record::path_text;
+pub use record::path_text;
 
 use std::{
     fmt, io,

@@ -109,7 +109,7 @@ impl TransferRecord {
 }
 
 /// Converts a path to text. Bytes that are not UTF-8 are written as `\xNN`.
-pub(crate) fn path_text(bytes: &[u8]) -> String {
+pub fn path_text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes[..bytes.len().min(PATH_MAX_BYTES)].utf8_chunks() {
         text.push_str(chunk.valid());

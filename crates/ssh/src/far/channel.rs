@@ -2,8 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use link::{SendStream, StreamError};
+use link::StreamError;
 use relay::service::ServiceStream;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Error, Pty, Sig, client::Msg};
 use tokio::time::timeout;
@@ -13,14 +12,14 @@ use super::{
     Sessions,
     connection::{MESSAGE_BYTES, ServerState},
     session::ServerSession,
+    sftp::{SftpChannel, SftpEnd},
 };
 use crate::{
     backpressure::HeldBytes,
     signals::signal_name,
     wire::{
-        FrameReader, WireError,
+        FrameReader, FrameWriter, WireError,
         channel::{Channel, ChannelMessage, DATA, EXTENDED, Program},
-        data_header,
     },
 };
 
@@ -40,7 +39,7 @@ impl Drop for ServerChannel {
 
 /// Serves the stream of a channel until the near half or the server closes the channel.
 pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
-    let mut send = stream.send;
+    let mut send = FrameWriter::new(stream.send);
     let mut frames = FrameReader::new(stream.recv, stream.first);
     let first = match timeout(OPEN_TIMEOUT, frames.next_whole()).await {
         Ok(Ok(Some((kind, body)))) => Channel::decode(kind, body),
@@ -63,23 +62,41 @@ pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
     let ServerChannel {
         read, write, held, ..
     } = &mut channel;
-    let is_closed_by_server = tokio::select! {
-        result = download(read, &mut send, held) => {
-            if let Err(error) = result {
-                return debug!(%error, "the stream of a channel broke");
+    let is_closed_by_server = match first.program {
+        Program::Sftp => {
+            let sftp = SftpChannel::new(held, &session.state);
+            match sftp.run(read, write, &mut send, &mut frames).await {
+                SftpEnd::Near => false,
+                SftpEnd::Server => true,
+                SftpEnd::Violation(text) => {
+                    warn!(text, "SFTP session aborted");
+                    send.queue(ChannelMessage::Failed(text).encode());
+                    true
+                }
             }
-            true
         }
-        result = upload(&mut frames, write, &session.state) => {
-            if let Err(error) = result {
-                debug!(%error, "the stream of a channel broke");
+        _ => tokio::select! {
+            result = download(read, &mut send, held) => {
+                if let Err(error) = &result {
+                    debug!(%error, "the stream of a channel broke");
+                }
+                result.is_ok()
             }
-            false
-        }
+            result = upload(&mut frames, write, &session.state) => {
+                if let Err(error) = result {
+                    debug!(%error, "the stream of a channel broke");
+                }
+                false
+            }
+        },
     };
     if is_closed_by_server {
-        send.finish();
-        let _ = timeout(CLOSE_TIMEOUT, send.closed()).await;
+        let orderly = async {
+            send.flush().await?;
+            send.stream().finish();
+            send.stream().closed().await
+        };
+        let _ = timeout(CLOSE_TIMEOUT, orderly).await;
     }
     // The connection may be gone.
     let _ = timeout(CLOSE_TIMEOUT, write.close()).await;
@@ -152,7 +169,7 @@ async fn start(write: &ChannelWriteHalf<Msg>, first: &Channel) -> Result<(), Err
 /// Passes on the messages of the server, until the server closes the channel.
 async fn download(
     read: &mut ChannelReadHalf,
-    send: &mut SendStream,
+    send: &mut FrameWriter,
     held: &HeldBytes,
 ) -> Result<(), StreamError> {
     let mut is_started = false;
@@ -160,14 +177,14 @@ async fn download(
         let message = match message {
             ChannelMsg::Data { data } => {
                 let count = data.len();
-                let sent = send_data(send, DATA, data).await;
+                let sent = send.write_data(DATA, data).await;
                 held.remove(count);
                 sent?;
                 continue;
             }
             ChannelMsg::ExtendedData { data, .. } => {
                 let count = data.len();
-                let sent = send_data(send, EXTENDED, data).await;
+                let sent = send.write_data(EXTENDED, data).await;
                 held.remove(count);
                 sent?;
                 continue;
@@ -184,29 +201,35 @@ async fn download(
                 send.write(ChannelMessage::Refused.encode()).await?;
                 break;
             }
-            ChannelMsg::Eof => ChannelMessage::Eof,
-            ChannelMsg::ExitStatus { exit_status } => ChannelMessage::ExitStatus(exit_status),
-            ChannelMsg::ExitSignal {
-                signal_name: signal,
-                core_dumped,
-                error_message,
-                ..
-            } => ChannelMessage::ExitSignal {
-                name: signal_name(&signal).to_owned(),
-                has_dumped_core: core_dumped,
-                message: error_message,
-            },
             ChannelMsg::Close => break,
-            _ => continue,
+            other => match exit_message(other) {
+                Some(message) => message,
+                None => continue,
+            },
         };
         send.write(message.encode()).await?;
     }
     send.write(ChannelMessage::Close.encode()).await
 }
 
-async fn send_data(send: &mut SendStream, kind: u8, data: Bytes) -> Result<(), StreamError> {
-    send.write(data_header(kind, data.len())).await?;
-    send.write(data).await
+/// Returns the message for the near half about the end of a program or of its output. Returns `None`
+/// for other messages.
+pub(super) fn exit_message(message: ChannelMsg) -> Option<ChannelMessage> {
+    Some(match message {
+        ChannelMsg::Eof => ChannelMessage::Eof,
+        ChannelMsg::ExitStatus { exit_status } => ChannelMessage::ExitStatus(exit_status),
+        ChannelMsg::ExitSignal {
+            signal_name: signal,
+            core_dumped,
+            error_message,
+            ..
+        } => ChannelMessage::ExitSignal {
+            name: signal_name(&signal).to_owned(),
+            has_dumped_core: core_dumped,
+            message: error_message,
+        },
+        _ => return None,
+    })
 }
 
 /// Passes on the messages of the near half, until the near half closes the channel.
@@ -244,10 +267,11 @@ async fn upload(
 }
 
 /// Reports that the channel cannot be opened.
-async fn fail(mut send: SendStream, text: String) {
+async fn fail(mut send: FrameWriter, text: String) {
     debug!(text, "no channel");
-    send.finish_with(ChannelMessage::Failed(text).encode());
-    let _ = timeout(CLOSE_TIMEOUT, send.closed()).await;
+    send.stream()
+        .finish_with(ChannelMessage::Failed(text).encode());
+    let _ = timeout(CLOSE_TIMEOUT, send.stream().closed()).await;
 }
 
 /// Time limit for the first message, and for the server to open a channel.

@@ -4,6 +4,7 @@ mod channel;
 mod connection;
 mod login;
 mod session;
+mod sftp;
 mod user_keys;
 
 use std::{

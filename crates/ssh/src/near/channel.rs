@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use link::{SendStream, StreamClass, StreamError};
+use link::{StreamClass, StreamError};
 use relay::status::OpenTransfer;
 use russh::{
     ChannelId, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig,
     server::{Handle, Msg},
 };
+use sftp::EarlyReplies;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
@@ -17,21 +18,22 @@ use super::{
     far_half::FarHalf,
     handler::{MESSAGE_BYTES, PendingChannel},
     login,
+    sftp::SftpChannel,
+    transfers::Transfers,
 };
 use crate::{
     backpressure::HeldBytes,
     settings::ChannelKind,
     signals::signal_name,
     wire::{
-        self, FrameReader, WireError,
+        self, FrameReader, FrameWriter, WireError,
         channel::{Channel, ChannelMessage, DATA, Program, TerminalSize},
-        data_header,
     },
 };
 
 /// End of a channel, as the near half sees it.
 #[derive(Debug)]
-enum ChannelEnd {
+pub(super) enum ChannelEnd {
     /// The client has closed the channel, or is gone.
     Client,
     /// The far half has closed the channel. Its output has reached the client.
@@ -41,11 +43,12 @@ enum ChannelEnd {
     Failed(String),
 }
 
-/// Ends of a channel at the client.
-struct ClientEnd {
+/// End of a channel at the client.
+pub(super) struct ClientEnd {
     write: ChannelWriteHalf<Msg>,
     handle: Handle,
-    held: Arc<HeldBytes>,
+    /// Bytes that the channel has received from the client and not passed on yet.
+    pub(super) held: Arc<HeldBytes>,
     client: Arc<Client>,
 }
 
@@ -88,10 +91,7 @@ pub(super) async fn serve(
     let name = name(&program);
     let first = Channel {
         token: far.token,
-        program: match program {
-            Program::Sftp => Program::Subsystem("sftp".to_owned()),
-            other => other,
-        },
+        program,
         terminal,
         environment,
     };
@@ -103,6 +103,36 @@ pub(super) async fn serve(
         (Ok(_), Ok(opened)) => opened,
         (Err(text), _) | (Ok(_), Err(text)) => return end.refuse(&text).await,
     };
+    let ended = match first.program {
+        Program::Sftp => {
+            let user = login::user(client).await;
+            let transfers = Transfers::new(client.clone(), &far, user);
+            let channel = SftpChannel::new(&end, &far, transfers);
+            channel.run(&mut read, &mut send, &mut frames).await
+        }
+        _ => relay(&end, &far, name, &mut read, &mut send, &mut frames).await,
+    };
+    debug!(?ended, "channel ended");
+    match ended {
+        ChannelEnd::Far => send.stream().finish(),
+        ChannelEnd::Client => close(&mut send).await,
+        ChannelEnd::Failed(text) => {
+            send.stream().reset(CANCELLED);
+            end.refuse(&text).await;
+        }
+    }
+}
+
+/// Relays the bytes of a program, until the client or the far half closes the channel.
+async fn relay(
+    end: &ClientEnd,
+    far: &FarHalf,
+    name: String,
+    read: &mut ChannelReadHalf,
+    send: &mut FrameWriter,
+    frames: &mut FrameReader,
+) -> ChannelEnd {
+    let client = &end.client;
     let transfer = client.relay.registry().transfer(
         "ssh",
         true,
@@ -113,22 +143,14 @@ pub(super) async fn serve(
     );
     transfer.set_requested_path(name);
     let ended = tokio::select! {
-        ended = upload(&mut read, &mut send, &end.held, &transfer) => ended,
-        ended = end.download(&mut frames, &far, &transfer) => ended,
+        ended = upload(read, send, &end.held, &transfer) => ended,
+        ended = end.download(frames, far, &transfer) => ended,
         () = transfer.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
     };
-    debug!(?ended, "channel ended");
-    match ended {
-        ChannelEnd::Far => {
-            transfer.mark_completed();
-            send.finish();
-        }
-        ChannelEnd::Client => close(&mut send).await,
-        ChannelEnd::Failed(text) => {
-            send.reset(CANCELLED);
-            end.refuse(&text).await;
-        }
+    if matches!(ended, ChannelEnd::Far) {
+        transfer.mark_completed();
     }
+    ended
 }
 
 /// Opens the stream of a channel, and sends its first message.
@@ -140,12 +162,13 @@ async fn open(
     far: &FarHalf,
     first: &Channel,
     class: StreamClass,
-) -> Result<(SendStream, FrameReader), String> {
+) -> Result<(FrameWriter, FrameReader), String> {
     let opened = client
         .relay
         .open_beside(wire::CHANNEL, far.peer, far.stream, class)
         .await;
-    let (mut send, recv) = opened.map_err(|error| error.to_string())?;
+    let (send, recv) = opened.map_err(|error| error.to_string())?;
+    let mut send = FrameWriter::new(send);
     let sent = send.write(first.encode()).await;
     sent.map_err(|error| format!("the link was lost: {error}"))?;
     Ok((send, FrameReader::new(recv, Bytes::new())))
@@ -154,7 +177,7 @@ async fn open(
 /// Passes on the messages of the client, until the client closes the channel.
 async fn upload(
     read: &mut ChannelReadHalf,
-    send: &mut SendStream,
+    send: &mut FrameWriter,
     held: &HeldBytes,
     transfer: &OpenTransfer,
 ) -> ChannelEnd {
@@ -164,7 +187,7 @@ async fn upload(
             ChannelMsg::Data { data } => {
                 let count = data.len();
                 meter.start_link_wait();
-                let sent = send_data(send, data).await;
+                let sent = send.write_data(DATA, data).await;
                 meter.start_tcp_wait();
                 meter.add_bytes(count);
                 held.remove(count);
@@ -213,21 +236,16 @@ async fn upload(
     ChannelEnd::Client
 }
 
-async fn send_data(send: &mut SendStream, data: Bytes) -> Result<(), StreamError> {
-    send.write(data_header(DATA, data.len())).await?;
-    send.write(data).await
-}
-
 /// Ends the stream of a channel that the client has closed.
-async fn close(send: &mut SendStream) {
+async fn close(send: &mut FrameWriter) {
     let orderly = async {
         send.write(ChannelMessage::Close.encode()).await?;
-        send.finish();
-        send.closed().await
+        send.stream().finish();
+        send.stream().closed().await
     };
     // A server that does not read would hold the rest forever.
     if !matches!(timeout(CLOSE_TIMEOUT, orderly).await, Ok(Ok(()))) {
-        send.reset(CANCELLED);
+        send.stream().reset(CANCELLED);
     }
 }
 
@@ -254,71 +272,100 @@ impl ClientEnd {
             meter.start_tcp_wait();
             let message = match message {
                 Ok(message) => message,
-                Err(WireError::Truncated | WireError::Lost(_)) => {
-                    return ChannelEnd::Failed(lost(far).await);
-                }
-                Err(error) => return ChannelEnd::Failed(error.to_string()),
+                Err(error) => return self.stream_end(&error, far).await,
             };
-            let written = match message {
-                ChannelMessage::Data(data) => {
-                    meter.add_bytes(data.len());
-                    let _wait = self.client.backpressure.wait_for_window();
-                    self.write.data_bytes(data).await
-                }
-                ChannelMessage::Extended(data) => {
-                    let _wait = self.client.backpressure.wait_for_window();
-                    self.write.extended_data_bytes(STANDARD_ERROR, data).await
-                }
-                ChannelMessage::Eof => self.write.eof().await,
-                ChannelMessage::ExitStatus(status) => self.write.exit_status(status).await,
-                ChannelMessage::ExitSignal {
-                    name,
-                    has_dumped_core,
-                    message,
-                } => {
-                    let signal = Sig::Custom(name);
-                    let sent = self.handle.exit_signal_request(
-                        self.id(),
-                        signal,
-                        has_dumped_core,
-                        message,
-                        String::new(),
-                    );
-                    sent.await.map_err(|()| russh::Error::SendError)
-                }
-                ChannelMessage::Started => {
-                    let banner = far.take_banner();
-                    let started = self.handle.channel_success(self.id()).await;
-                    match started {
-                        Ok(()) if !banner.is_empty() => {
-                            let banner = Bytes::from(banner);
-                            self.write.extended_data_bytes(STANDARD_ERROR, banner).await
-                        }
-                        Ok(()) => Ok(()),
-                        Err(()) => Err(russh::Error::SendError),
-                    }
-                }
-                ChannelMessage::Refused => {
-                    info!("the server refused to start a program");
-                    let failed = self.handle.channel_failure(self.id()).await;
-                    failed.map_err(|()| russh::Error::SendError)
-                }
-                ChannelMessage::Failed(text) => return ChannelEnd::Failed(text),
-                ChannelMessage::Close => {
-                    // The client may be gone.
-                    let _ = self.write.close().await;
-                    return ChannelEnd::Far;
-                }
-                ChannelMessage::Sftp(..)
-                | ChannelMessage::Signal(_)
-                | ChannelMessage::Resize(_) => {
-                    return ChannelEnd::Failed("unexpected message of the far gateway".to_owned());
-                }
-            };
-            if written.is_err() {
-                return ChannelEnd::Client;
+            if let ChannelMessage::Data(data) = &message {
+                meter.add_bytes(data.len());
+            }
+            if let Some(end) = self.handle_message(message, far).await {
+                return end;
             }
         }
+    }
+
+    /// Passes on a message of the far half. Returns the end of the channel if it ends.
+    pub(super) async fn handle_message(
+        &self,
+        message: ChannelMessage,
+        far: &FarHalf,
+    ) -> Option<ChannelEnd> {
+        let written = match message {
+            ChannelMessage::Data(data) => self.write(data).await,
+            ChannelMessage::Extended(data) => {
+                let _wait = self.client.backpressure.wait_for_window();
+                self.write.extended_data_bytes(STANDARD_ERROR, data).await
+            }
+            ChannelMessage::Eof => self.write.eof().await,
+            ChannelMessage::ExitStatus(status) => self.write.exit_status(status).await,
+            ChannelMessage::ExitSignal {
+                name,
+                has_dumped_core,
+                message,
+            } => {
+                let signal = Sig::Custom(name);
+                let language = String::new();
+                let sent = self.handle.exit_signal_request(
+                    self.id(),
+                    signal,
+                    has_dumped_core,
+                    message,
+                    language,
+                );
+                sent.await.map_err(|()| russh::Error::SendError)
+            }
+            ChannelMessage::Started => self.start(far).await,
+            ChannelMessage::Refused => {
+                info!("the server refused to start a program");
+                let failed = self.handle.channel_failure(self.id()).await;
+                failed.map_err(|()| russh::Error::SendError)
+            }
+            ChannelMessage::Failed(text) => return Some(ChannelEnd::Failed(text)),
+            ChannelMessage::Close => {
+                // The client may be gone.
+                let _ = self.write.close().await;
+                return Some(ChannelEnd::Far);
+            }
+            ChannelMessage::Sftp(..) | ChannelMessage::Signal(_) | ChannelMessage::Resize(_) => {
+                let text = "unexpected message of the far gateway".to_owned();
+                return Some(ChannelEnd::Failed(text));
+            }
+        };
+        written.is_err().then_some(ChannelEnd::Client)
+    }
+
+    /// Writes bytes of standard output. Waits for the client's window.
+    pub(super) async fn write(&self, data: Bytes) -> Result<(), russh::Error> {
+        let _wait = self.client.backpressure.wait_for_window();
+        self.write.data_bytes(data).await
+    }
+
+    /// Returns the rule by which SFTP replies are sent early.
+    pub(super) fn early(&self) -> EarlyReplies {
+        self.client.listener.early
+    }
+
+    /// Returns the end of a channel whose stream broke.
+    pub(super) async fn stream_end(&self, error: &WireError, far: &FarHalf) -> ChannelEnd {
+        ChannelEnd::Failed(match error {
+            // If the whole session has ended, its reason is more precise.
+            WireError::Truncated | WireError::Lost(_) => {
+                match timeout(END_TIMEOUT, far.wait_for_end()).await {
+                    Ok(end) => end.text,
+                    Err(_) => "the link was lost".to_owned(),
+                }
+            }
+            error => error.to_string(),
+        })
+    }
+
+    /// Reports that the program has started. The banner of the server precedes its output.
+    async fn start(&self, far: &FarHalf) -> Result<(), russh::Error> {
+        let started = self.handle.channel_success(self.id()).await;
+        started.map_err(|()| russh::Error::SendError)?;
+        let banner = far.take_banner();
+        self.write
+            .extended_data_bytes(STANDARD_ERROR, Bytes::from(banner))
+            .await
     }
 
     /// Answers the request for a program with a sentence and a failure.
@@ -348,15 +395,6 @@ impl ClientEnd {
 impl Drop for ClientEnd {
     fn drop(&mut self) {
         self.held.discard();
-    }
-}
-
-/// Returns the reason why the stream of a channel broke.
-async fn lost(far: &FarHalf) -> String {
-    // If the whole session has ended, its reason is more precise.
-    match timeout(END_TIMEOUT, far.wait_for_end()).await {
-        Ok(end) => end.text,
-        Err(_) => "the link was lost".to_owned(),
     }
 }
 

@@ -260,6 +260,11 @@ pub(super) async fn complete(
     Err(why)
 }
 
+/// Returns the user name at the server, for logs.
+pub(super) async fn user(client: &Client) -> String {
+    client.login.lock().await.user.escape_debug().to_string()
+}
+
 /// Returns the far half of the session and the user name at the server. If the client names its
 /// server, the first call opens the session.
 async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String), SessionEnd> {

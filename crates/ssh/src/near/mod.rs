@@ -7,6 +7,8 @@ mod far_half;
 mod handler;
 mod login;
 mod refusal;
+mod sftp;
+mod transfers;
 
 use std::{
     net::{IpAddr, SocketAddr},

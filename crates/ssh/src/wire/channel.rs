@@ -163,7 +163,7 @@ impl ChannelMessage {
     /// Encodes the message as a frame, unless the message contains data.
     ///
     /// # Panics
-    /// Panics for data. [`data_header`](super::data_header) precedes data.
+    /// Panics for data, which have their own writers.
     pub(crate) fn encode(&self) -> Bytes {
         let mut body = Vec::new();
         let kind = match self {
@@ -198,7 +198,7 @@ impl ChannelMessage {
                 EXIT_SIGNAL
             }
             Self::Data(_) | Self::Extended(_) | Self::Sftp(..) => {
-                unreachable!("data have their own header")
+                unreachable!("data have their own writers")
             }
         };
         super::encode(kind, &body)

@@ -1,8 +1,10 @@
 //! Frames of a stream, and the fields in their bodies.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
-use link::RecvStream;
-use sftp::Rope;
+use link::{RecvStream, SendStream, StreamError};
+use sftp::{EncodedMessage, Rope};
 
 use super::WireError;
 
@@ -30,6 +32,73 @@ pub(crate) enum Frame {
 pub(crate) struct FrameReader {
     stream: RecvStream,
     splitter: FrameSplitter,
+}
+
+/// Writer of the frames of a stream.
+#[derive(Debug)]
+pub(crate) struct FrameWriter {
+    stream: SendStream,
+    /// Parts of frames that the stream has not accepted yet. A cancelled write leaves them here.
+    queue: VecDeque<Bytes>,
+}
+
+impl FrameWriter {
+    pub(crate) fn new(stream: SendStream) -> Self {
+        Self {
+            stream,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Returns the stream, for its end.
+    pub(crate) fn stream(&mut self) -> &mut SendStream {
+        &mut self.stream
+    }
+
+    /// Queues a complete frame. The caller flushes the queue afterwards.
+    pub(crate) fn queue(&mut self, frame: Bytes) {
+        self.queue.push_back(frame);
+    }
+
+    /// Queues a message of an SFTP session. The caller flushes the queue afterwards.
+    pub(crate) fn queue_sftp(&mut self, message: EncodedMessage) {
+        let mut head = BytesMut::with_capacity(HEADER_BYTES + message.head.len());
+        head.extend_from_slice(&header(message.kind, message.body_len()));
+        head.extend_from_slice(&message.head);
+        self.queue.push_back(head.freeze());
+        self.queue.extend(message.data);
+    }
+
+    /// Writes all queued frames. The method is cancel safe.
+    ///
+    /// # Errors
+    /// The error of the stream.
+    pub(crate) async fn flush(&mut self) -> Result<(), StreamError> {
+        while let Some(part) = self.queue.front() {
+            self.stream.write(part.clone()).await?;
+            self.queue.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Writes a complete frame.
+    ///
+    /// # Errors
+    /// The error of the stream.
+    pub(crate) async fn write(&mut self, frame: Bytes) -> Result<(), StreamError> {
+        self.queue(frame);
+        self.flush().await
+    }
+
+    /// Writes a frame with data of type `kind`.
+    ///
+    /// # Errors
+    /// The error of the stream.
+    pub(crate) async fn write_data(&mut self, kind: u8, data: Bytes) -> Result<(), StreamError> {
+        self.queue(header(kind, data.len()));
+        self.queue(data);
+        self.flush().await
+    }
 }
 
 /// Splitter of bytes into frames.
@@ -134,8 +203,8 @@ fn has_pieces(kind: u8) -> bool {
     matches!(kind, DATA | EXTENDED)
 }
 
-/// Returns the header of a frame with data. The data follow the header.
-pub(crate) fn data_header(kind: u8, length: usize) -> Bytes {
+/// Returns the header of a frame. The body follows the header.
+fn header(kind: u8, length: usize) -> Bytes {
     let mut header = BytesMut::with_capacity(HEADER_BYTES);
     let length = u32::try_from(length).expect("a body is shorter than 4 GiB");
     header.extend_from_slice(&length.to_be_bytes());
@@ -146,7 +215,7 @@ pub(crate) fn data_header(kind: u8, length: usize) -> Bytes {
 /// Returns a complete frame.
 pub(super) fn encode(kind: u8, body: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(HEADER_BYTES + body.len());
-    frame.extend_from_slice(&data_header(kind, body.len()));
+    frame.extend_from_slice(&header(kind, body.len()));
     frame.extend_from_slice(body);
     frame.freeze()
 }
@@ -257,9 +326,9 @@ mod tests {
     fn frames_are_read_back_from_any_cut() {
         let frames = [
             encode(1, b"first"),
-            data_header(DATA, 6),
+            header(DATA, 6),
             Bytes::from_static(b"pieces"),
-            data_header(EXTENDED, 0),
+            header(EXTENDED, 0),
             encode(9, b""),
         ]
         .concat();
@@ -289,7 +358,7 @@ mod tests {
     #[test]
     fn a_length_above_the_limit_is_refused_before_the_body_arrives() {
         let mut splitter = FrameSplitter::default();
-        splitter.bytes.push(data_header(1, BODY_MAX + 1));
+        splitter.bytes.push(header(1, BODY_MAX + 1));
         assert_eq!(splitter.next_frame(), Err(WireError::TooLong(1)));
     }
 

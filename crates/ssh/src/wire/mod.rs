@@ -8,7 +8,7 @@ pub(crate) mod channel;
 mod frame;
 pub(crate) mod session;
 
-pub(crate) use frame::{FrameReader, data_header};
+pub(crate) use frame::{FrameReader, FrameWriter};
 
 use net::target::{Host, HostPort};
 

@@ -25,7 +25,7 @@ pub(crate) struct World {
     pub(crate) server: Option<OpenSshServer>,
     /// Address of the near gateway's listener.
     pub(crate) listener: SocketAddr,
-    _near: Relay,
+    pub(crate) near: Relay,
     _far: Relay,
     _sessions: [Sessions; 2],
 }
@@ -114,7 +114,7 @@ impl World {
             user,
             server: Some(server),
             listener: at,
-            _near: near,
+            near,
             _far: far,
             _sessions: sessions,
         }

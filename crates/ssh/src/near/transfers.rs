@@ -1,0 +1,146 @@
+//! Transfers of an SFTP session, for the status and the transfer log.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the gateway's own clock: durations of transfers"
+)]
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use relay::{
+    status::{OpenTransfer, TransferConclusion},
+    transfer_log::{self, TransferType, path_text},
+};
+use sftp::{TransferDirection, TransferEvent};
+use tokio::{sync::Notify, task::JoinHandle};
+
+use super::{client::Client, far_half::FarHalf};
+
+/// Open transfers of one SFTP session.
+pub(super) struct Transfers {
+    client: Arc<Client>,
+    peer: String,
+    target: String,
+    user: String,
+    open: HashMap<u64, Transfer>,
+    /// Notified when the operator stops a transfer.
+    stops: Arc<Notify>,
+}
+
+/// One open file.
+struct Transfer {
+    status: Arc<OpenTransfer>,
+    path: String,
+    direction: TransferDirection,
+    started: Instant,
+    /// Task that waits for the operator.
+    stop: JoinHandle<()>,
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.stop.abort();
+    }
+}
+
+impl Transfers {
+    pub(super) fn new(client: Arc<Client>, far: &FarHalf, user: String) -> Self {
+        Self {
+            peer: client.relay.peer_name(far.peer).to_owned(),
+            client,
+            target: far.target.to_string(),
+            user,
+            open: HashMap::new(),
+            stops: Arc::default(),
+        }
+    }
+
+    /// Returns the notification that the operator has stopped a transfer.
+    pub(super) fn stops(&self) -> Arc<Notify> {
+        self.stops.clone()
+    }
+
+    /// Records an event of the session.
+    pub(super) fn record(&mut self, event: TransferEvent) {
+        match event {
+            TransferEvent::Started {
+                handle,
+                path,
+                direction,
+            } => {
+                let status = self.client.relay.registry().transfer(
+                    "sftp",
+                    true,
+                    self.client.session,
+                    &self.peer,
+                    &self.client.address.to_string(),
+                    &self.target,
+                );
+                let path = path_text(&path);
+                status.set_requested_path(path.clone());
+                let (stopped, stops) = (status.clone(), self.stops.clone());
+                let stop = tokio::spawn(async move {
+                    stopped.wait_for_stop().await;
+                    stops.notify_one();
+                });
+                let transfer = Transfer {
+                    status,
+                    path,
+                    direction,
+                    started: Instant::now(),
+                    stop,
+                };
+                self.open.insert(handle, transfer);
+            }
+            TransferEvent::Bytes { handle, count } => {
+                if let Some(transfer) = self.open.get(&handle) {
+                    let (up, down) = transfer.status.meters();
+                    let meter = match transfer.direction {
+                        TransferDirection::Upload => up,
+                        TransferDirection::Download => down,
+                    };
+                    meter.add_bytes(usize::try_from(count).unwrap_or(usize::MAX));
+                }
+            }
+            TransferEvent::Finished { handle, outcome } => {
+                let Some(transfer) = self.open.remove(&handle) else {
+                    return;
+                };
+                let (verb, direction) = match transfer.direction {
+                    TransferDirection::Upload => ("put", transfer_log::TransferDirection::Upload),
+                    TransferDirection::Download => {
+                        ("get", transfer_log::TransferDirection::Download)
+                    }
+                };
+                transfer.status.conclude(TransferConclusion {
+                    user: self.user.clone(),
+                    listener: self.client.listener.listen,
+                    verb: verb.to_owned(),
+                    path: transfer.path.clone(),
+                    direction: Some(direction),
+                    transfer_type: TransferType::Binary,
+                    reply_code: None,
+                    succeeded: outcome.is_ok(),
+                    client_tls: false,
+                    server_tls: false,
+                    commanded: Some(transfer.started),
+                });
+            }
+        }
+    }
+
+    /// Records that the session now waits for the client.
+    pub(super) fn wait_for_client(&self) {
+        for transfer in self.open.values() {
+            let (up, down) = transfer.status.meters();
+            up.start_tcp_wait();
+            down.start_link_wait();
+        }
+    }
+
+    /// Records that the session now waits for the far half.
+    pub(super) fn wait_for_far(&self) {
+        for transfer in self.open.values() {
+            transfer.status.meters().0.start_link_wait();
+        }
+    }
+}

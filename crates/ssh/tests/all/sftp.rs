@@ -1,0 +1,187 @@
+//! The subsystem `sftp` with OpenSSH's clients, lftp and sshfs.
+
+use std::{path::Path, process::Command, time::Instant};
+
+use ssh::EarlyReplies;
+
+use crate::common::{
+    TIMEOUT, World, assert_success, errors, pattern, read, run_async, run_async_with,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sftp_copies_files_both_ways_with_each_rule_of_early_replies() {
+    for early in [EarlyReplies::Held, EarlyReplies::Off, EarlyReplies::All] {
+        let world = World::with(|it| it.listener.early = early).await;
+        let content = pattern(30_000_001);
+        std::fs::write(world.path("source"), &content).expect("written");
+        std::fs::write(world.path("empty"), b"").expect("written");
+        let batch = format!(
+            "cd {0}\nlcd {0}\nput source up\nget up down\nput empty empty_up\nget empty_up \
+             empty_down\nls -l\nrename up renamed\nchmod 600 renamed\nmkdir sub\nput source \
+             sub/up\nrm sub/up\nrmdir sub\n",
+            world.folder.path().display()
+        );
+        let output = sftp(&world, &batch).await;
+        assert_success(&output);
+        assert!(read(&world.path("renamed")) == content, "{early:?}");
+        assert!(read(&world.path("down")) == content, "{early:?}");
+        assert_eq!(read(&world.path("empty_down")), b"", "{early:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("30000001"), "{text}");
+        assert!(!world.path("sub").exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_of_the_server_is_the_failure_of_the_client() {
+    let world = World::start().await;
+    let output = sftp(&world, "get /nonexistent/file\n").await;
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    std::fs::write(world.path("source"), pattern(3_000_000)).expect("written");
+    let batch = format!("put {} /dev/full\n", world.path("source").display());
+    let output = sftp(&world, &batch).await;
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scp_copies_a_folder_both_ways() {
+    let world = World::start().await;
+    std::fs::create_dir(world.path("tree")).expect("a folder");
+    for number in 0..30_usize {
+        let name = world.path("tree").join(format!("file {number}"));
+        std::fs::write(name, pattern(number * 10_000)).expect("written");
+    }
+    let remote = |name: &str| format!("{}:{}", world.destination(), world.path(name).display());
+    let local = |name: &str| world.path(name).display().to_string();
+    for (from, to) in [
+        (local("tree"), remote("tree_up")),
+        (remote("tree_up"), local("tree_down")),
+    ] {
+        let mut scp = Command::new("scp");
+        let port = world.listener.port().to_string();
+        scp.args(world.options())
+            .args(["-rp", "-P", &port, &from, &to]);
+        assert_success(&run_async(scp).await);
+    }
+    for number in 0..30_usize {
+        let name = world.path("tree_down").join(format!("file {number}"));
+        assert!(read(&name) == pattern(number * 10_000), "{number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lftp_mirrors_a_folder_both_ways() {
+    if !is_installed("lftp") {
+        return;
+    }
+    let world = World::start().await;
+    std::fs::create_dir(world.path("tree")).expect("a folder");
+    let content = pattern(5_000_000);
+    for number in 0..5 {
+        let name = world.path("tree").join(format!("file{number}"));
+        std::fs::write(name, &content).expect("written");
+    }
+    let at = world.folder.path().display();
+    let script = format!(
+        "set sftp:connect-program '{} -a -x'; set net:max-retries 1; set cmd:fail-exit yes; \
+         open sftp://{}:x@{}; mirror -R {at}/tree {at}/tree_up; mirror {at}/tree_up \
+         {at}/tree_down; bye",
+        world.remote_shell(),
+        world.user,
+        world.listener.ip(),
+    );
+    let mut lftp = Command::new("lftp");
+    lftp.args(["-c", &script]).env_remove("SSH_AUTH_SOCK");
+    lftp.env("HOME", world.folder.path());
+    assert_success(&run_async(lftp).await);
+    for number in 0..5 {
+        let name = world.path("tree_down").join(format!("file{number}"));
+        assert!(read(&name) == content, "{number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sshfs_reads_and_writes_files() {
+    if !is_installed("sshfs") || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let world = World::start().await;
+    std::fs::create_dir(world.path("mount")).expect("a folder");
+    std::fs::create_dir(world.path("tree")).expect("a folder");
+    let source = format!("{}:{}", world.destination(), world.path("tree").display());
+    let mut sshfs = Command::new("sshfs");
+    sshfs.arg(source).arg(world.path("mount"));
+    sshfs.args(["-p", &world.listener.port().to_string()]);
+    sshfs.args([
+        "-o",
+        &format!("ssh_command=ssh {}", world.options().join(" ")),
+    ]);
+    sshfs.env_remove("SSH_AUTH_SOCK");
+    let output = run_async(sshfs).await;
+    if errors(&output).contains("Operation not permitted") {
+        return;
+    }
+    assert_success(&output);
+    let content = pattern(10_000_000);
+    let (mount, tree) = (world.path("mount"), world.path("tree"));
+    let expected = content.clone();
+    let copied = tokio::task::spawn_blocking(move || {
+        std::fs::write(mount.join("file"), &expected)?;
+        let stored = std::fs::read(tree.join("file"))?;
+        let read = std::fs::read(mount.join("file"))?;
+        Ok::<_, std::io::Error>((stored, read))
+    });
+    let copied = copied.await.expect("no panic");
+    let mut unmount = Command::new("fusermount");
+    unmount.arg("-uz").arg(world.path("mount"));
+    let _ = run_async(unmount).await;
+    let (stored, read) = copied.expect("copied");
+    assert!(stored == content && read == content);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_shows_each_file() {
+    let world = World::start().await;
+    std::fs::write(world.path("source"), pattern(1_000_000)).expect("written");
+    let up = world.path("up");
+    let batch = format!(
+        "put {0} {1}\nget {1} {2}\n",
+        world.path("source").display(),
+        up.display(),
+        world.path("down").display()
+    );
+    assert_success(&sftp(&world, &batch).await);
+    let deadline = Instant::now() + TIMEOUT;
+    let finished = loop {
+        let link = world.near.link().snapshot();
+        let snapshot = world.near.registry().snapshot(&link, String::new());
+        if snapshot.finished.len() == 2 {
+            break snapshot.finished;
+        }
+        assert!(Instant::now() < deadline, "{:?}", snapshot.finished);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    for (record, verb) in finished.iter().rev().zip(["put", "get"]) {
+        assert!(record.succeeded, "{record:?}");
+        assert_eq!(record.verb, verb);
+        assert_eq!(record.bytes, 1_000_000);
+        assert_eq!(record.path, up.display().to_string());
+        assert_eq!(record.user, world.user);
+    }
+}
+
+/// Runs `sftp` with a batch of commands.
+async fn sftp(world: &World, batch: &str) -> std::process::Output {
+    let mut command = Command::new("sftp");
+    command.args(world.options()).args(["-b", "-"]);
+    command.args(["-P", &world.listener.port().to_string()]);
+    command.arg(world.destination()).env_remove("SSH_AUTH_SOCK");
+    run_async_with(command, batch.as_bytes().to_vec()).await
+}
+
+fn is_installed(program: &str) -> bool {
+    Command::new("which")
+        .arg(program)
+        .output()
+        .is_ok_and(|it| it.status.success())
+}
