@@ -1,7 +1,7 @@
 //! READs of one file at the near half, and the bytes that the far half has read ahead.
 //!
 //! Read-ahead is in order. The client's READs may overtake each other a little. Each byte is given
-//! once. A client that reads elsewhere reads by the server itself, until it reads in sequence again.
+//! once. If a client reads elsewhere, its READs are passed on until they are in sequence again.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -124,7 +124,7 @@ impl FileReadAhead {
             }
             self.start(offset, free_window_bytes, outbox);
         } else if let (true, ReadAheadState::Running { window_bytes }) = (is_first, self.state)
-            && offset > 0
+            && offset > REORDERED_MAX
         {
             // The client resumes a download.
             self.start(offset, window_bytes, outbox);
@@ -306,9 +306,16 @@ impl FileReadAhead {
             return;
         };
         let is_exhausted = self.arrived_end == self.granted_end && !self.waiting.is_empty();
+        // The client has skipped these bytes.
+        let skipped_max = REORDERED_MAX.min(window_bytes / 2);
+        self.skip(self.requested_end.saturating_sub(skipped_max));
         if is_exhausted && self.ungranted_bytes == 0 {
             // The window is full of bytes that the client does not read.
-            return self.stop(outbox);
+            let first = self.waiting.values().map(|read| read.offset).min();
+            self.skip(first.unwrap_or(0));
+            if self.ungranted_bytes == 0 {
+                return self.stop(outbox);
+            }
         }
         if is_exhausted || self.ungranted_bytes >= window_bytes / GRANTS_PER_WINDOW {
             let credit_bytes = std::mem::take(&mut self.ungranted_bytes);
@@ -318,6 +325,18 @@ impl FileReadAhead {
                 run: self.run,
                 credit_bytes,
             });
+        }
+    }
+
+    /// Drops the pieces that end before `offset`, so that their memory is free.
+    fn skip(&mut self, offset: u64) {
+        while let Some(first) = self.pieces.first_entry() {
+            let end = first.key() + first.get().len() as u64;
+            // A READ that waits ends behind the last byte that has arrived, and needs the rest.
+            if end > offset || end > self.arrived_end.saturating_sub(READ_MAX.into()) {
+                break;
+            }
+            self.ungranted_bytes += first.remove().len() as u64;
         }
     }
 

@@ -32,39 +32,49 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    pub(crate) fn any(rng: &mut Rng) -> Self {
-        let manner = |size, window| Self {
+    pub(crate) const fn new(size: u64, window: usize) -> Self {
+        Self {
             size,
             window,
             grows: false,
             waits_for_all: false,
             reordered: 1,
-        };
-        match rng.below(9) {
-            // OpenSSH
-            0 | 1 => Self {
-                grows: rng.one_in(2),
-                ..manner(255 * 1024, 64)
-            },
-            // sshfs
-            2 => manner(32 * 1024, usize::MAX),
-            3 => manner(32 * 1024, 3),
-            // lftp
-            4 => manner(32 * 1024, 16),
-            // curl
-            5 => Self {
-                waits_for_all: true,
-                ..manner(32 * 1024, 2)
-            },
-            // paramiko
-            6 => manner(32 * 1024, usize::MAX),
-            // psftp
-            7 => manner(4 * 1024, 1579),
-            _ => Self {
-                reordered: rng.between(2, 12),
-                ..manner(rng.between(1, 90_000), rng.between(1, 64) as usize)
-            },
         }
+    }
+
+    /// Manners of programs, as measured.
+    pub(crate) const PROGRAMS: [Self; 8] = [
+        // OpenSSH, up and down.
+        Self::new(255 * 1024, 64),
+        Self {
+            grows: true,
+            ..Self::new(255 * 1024, 64)
+        },
+        // sshfs, up and down.
+        Self::new(32 * 1024, usize::MAX),
+        Self::new(32 * 1024, 3),
+        // lftp, curl, psftp.
+        Self::new(32 * 1024, 16),
+        Self {
+            waits_for_all: true,
+            ..Self::new(32 * 1024, 2)
+        },
+        Self::new(4 * 1024, 1579),
+        // A client with some disorder.
+        Self {
+            reordered: 8,
+            ..Self::new(32 * 1024, 64)
+        },
+    ];
+
+    pub(crate) fn any(rng: &mut Rng) -> Self {
+        if rng.one_in(4) {
+            return Self {
+                reordered: rng.between(1, 12),
+                ..Self::new(rng.between(1, 90_000), rng.between(1, 64) as usize)
+            };
+        }
+        rng.pick(&Self::PROGRAMS)
     }
 }
 
@@ -157,6 +167,7 @@ pub(crate) struct Job {
     /// Whether some WRITE failed, or some other request.
     pub(crate) write_failed: bool,
     pub(crate) failed: bool,
+    pub(crate) close_failed: bool,
 }
 
 impl Job {
@@ -204,6 +215,7 @@ impl Job {
             has_checked: false,
             write_failed: false,
             failed: false,
+            close_failed: false,
         }
     }
 
@@ -237,12 +249,9 @@ fn in_pieces(start: u64, end: u64, manner: Manner, rng: &mut Rng) -> VecDeque<(u
         pieces.push((offset, length));
         offset += length;
     }
-    if manner.reordered > 1 {
-        for at in 0..pieces.len() {
-            let other = at + rng.below(manner.reordered) as usize;
-            if other < pieces.len() {
-                pieces.swap(at, other);
-            }
+    for block in pieces.chunks_mut(manner.reordered as usize) {
+        for at in 1..block.len() {
+            block.swap(at, rng.below(at as u64 + 1) as usize);
         }
     }
     pieces.into()
@@ -615,6 +624,7 @@ impl Client {
             }
             (Sent::Close, Response::Status(status)) => {
                 job.failed |= !status.is_ok();
+                job.close_failed = !status.is_ok();
             }
             (Sent::Size { confirmed }, Response::Attrs(attrs)) => {
                 if attrs.size.unwrap_or_default() < *confirmed && !job.has_failed() {

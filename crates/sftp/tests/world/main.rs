@@ -9,7 +9,10 @@
 //! The variable `SIEGE_CASES` sets the number of sessions. `SIEGE_SEED` sets the first seed.
 
 mod client;
+mod failures;
+mod read_ahead;
 mod rng;
+mod round_trips;
 mod server;
 mod world;
 

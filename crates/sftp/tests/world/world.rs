@@ -34,6 +34,7 @@ pub(crate) struct Outcome {
     pub(crate) errors: u64,
     pub(crate) cuts: u64,
     pub(crate) relayed_reads: u64,
+    /// Time at which the client had all answers.
     pub(crate) ticks: u64,
 }
 
@@ -93,6 +94,23 @@ impl<T> Carrier<T> {
         let (_, message, length) = self.messages.pop_front()?;
         self.bytes -= length;
         Some(message)
+    }
+}
+
+impl Setup {
+    /// Returns the settings of a good link with this delay in one direction.
+    pub(crate) fn good(early: EarlyReplies, delay: u64) -> Self {
+        Self {
+            near: NearSettings {
+                early,
+                ..NearSettings::default()
+            },
+            far: FarSettings::default(),
+            delay,
+            cut_at: None,
+            link_bytes: 64 << 20,
+            client_rate: 64 << 20,
+        }
     }
 }
 
@@ -218,7 +236,7 @@ impl World {
     }
 
     /// Runs the session to its end.
-    pub(crate) fn run(mut self) -> Result<Outcome, String> {
+    pub(crate) fn run(&mut self) -> Result<Outcome, String> {
         let result = loop {
             if self.setup.cut_at.is_some_and(|at| at <= self.now) {
                 self.outcome.cuts += 1;
@@ -234,6 +252,9 @@ impl World {
                 Err(error) => break Err(format!("session error: {error}")),
             };
             self.check_memory()?;
+            if !self.client.is_done() {
+                self.outcome.ticks = self.now;
+            }
             if let Some(fault) = self.client.fault.take() {
                 if self.has_garbage {
                     break Ok(());
@@ -253,7 +274,6 @@ impl World {
                 break Err("the session does not end".to_owned());
             }
         };
-        self.outcome.ticks = self.now;
         let is_whole = self.outcome.cuts + self.outcome.errors == 0 && !self.has_garbage;
         result.and_then(|()| self.check_end(is_whole))?;
         Ok(self.outcome)

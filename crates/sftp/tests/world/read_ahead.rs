@@ -1,0 +1,112 @@
+//! READs that the near half answers without the server, and those that it passes on.
+
+use sftp::EarlyReplies;
+
+use crate::{
+    client::{Client, Job, Manner, Task},
+    rng::{Rng, content},
+    server::{Server, ServerTraits, text},
+    world::{Outcome, Setup, World},
+};
+
+const SIZE: u64 = 5_000_000;
+
+/// Downloads a file. Returns the counters, and the number of READs at the server.
+fn download(start: u64, manner: Manner, traits: ServerTraits, setup: Setup) -> (Outcome, u64) {
+    let task = Task::Download {
+        path: text("/file"),
+        seed: 1,
+        size: SIZE,
+        start,
+        closes_after: None,
+    };
+    run(task, manner, traits, setup)
+}
+
+fn run(task: Task, manner: Manner, traits: ServerTraits, setup: Setup) -> (Outcome, u64) {
+    let job = Job::new(task, manner, &mut Rng::new(2));
+    let client = Client::new(vec![job], 1);
+    let mut server = Server::new(traits);
+    server
+        .files
+        .insert(text("/file"), content(1, SIZE as usize));
+    let mut world = World::new(setup, client, server, 3);
+    let outcome = world.run().expect("the session keeps the invariants");
+    assert!(world.client.is_done() && !world.client.jobs[0].failed);
+    (outcome, world.server.reads)
+}
+
+fn traits() -> ServerTraits {
+    ServerTraits {
+        has_limits: true,
+        read_max: 261_120,
+        delay_max: 5,
+        ..ServerTraits::default()
+    }
+}
+
+fn good() -> Setup {
+    Setup::good(EarlyReplies::Held, 50)
+}
+
+#[test]
+fn clients_in_sequence_read_from_read_ahead_alone() {
+    for manner in Manner::PROGRAMS {
+        let (outcome, _) = download(0, manner, traits(), good());
+        assert_eq!(outcome.relayed_reads, 0, "{manner:?}");
+    }
+}
+
+#[test]
+fn window_below_the_size_of_the_file_serves_clients_in_sequence() {
+    for manner in Manner::PROGRAMS {
+        let mut setup = good();
+        setup.near.read_ahead_max = 2 << 20;
+        let (outcome, _) = download(0, manner, traits(), setup);
+        assert_eq!(outcome.relayed_reads, 0, "{manner:?}");
+    }
+}
+
+#[test]
+fn short_answers_of_the_server_do_not_reach_clients_in_sequence() {
+    let traits = ServerTraits {
+        has_short_reads: true,
+        ..traits()
+    };
+    let (outcome, _) = download(0, Manner::PROGRAMS[0], traits, good());
+    assert_eq!(outcome.relayed_reads, 0);
+}
+
+#[test]
+fn resumed_download_reads_ahead_from_its_start() {
+    for manner in Manner::PROGRAMS.into_iter().filter(|it| it.reordered == 1) {
+        let (outcome, _) = download(SIZE / 2, manner, traits(), good());
+        assert_eq!(outcome.relayed_reads, 0, "{manner:?}");
+    }
+}
+
+#[test]
+fn without_memory_for_read_ahead_reads_are_passed_on() {
+    let mut setup = good();
+    setup.near.read_ahead_max = 0;
+    let (outcome, reads) = download(0, Manner::PROGRAMS[4], traits(), setup);
+    assert!(outcome.relayed_reads > SIZE / 32_768);
+    assert_eq!(reads, outcome.relayed_reads);
+}
+
+#[test]
+fn random_access_stops_read_ahead() {
+    let task = Task::Random {
+        path: text("/file"),
+        seed: 1,
+        size: SIZE,
+        count: 40,
+    };
+    let mut setup = good();
+    setup.near.read_ahead_max = 4 << 20;
+    let manner = Manner::new(0, 1);
+    let (outcome, reads) = run(task, manner, traits(), setup);
+    assert!(outcome.relayed_reads > 10, "{outcome:?}");
+    // The whole file has about 20 READs.
+    assert!(reads < 100, "{reads} READs");
+}
