@@ -105,7 +105,12 @@ impl Encoder {
     ) {
         match self.cutter.take() {
             Some(cutter) => {
-                self.take_chunks(&cutter, buffer, scope, chunks, out);
+                while scope == EncodeScope::Blocks && buffer.len() >= BLOCK_MAX {
+                    self.take_chunks(&cutter, buffer, scope, chunks, out);
+                }
+                if scope != EncodeScope::Blocks {
+                    self.take_chunks(&cutter, buffer, scope, chunks, out);
+                }
                 self.cutter = Some(cutter);
             }
             None => {
@@ -158,6 +163,10 @@ impl Encoder {
         let mut lengths = Vec::new();
         let mut cut_bytes = 0;
         while let Some(length) = cutter.cut(&buffer[cut_bytes..], scope == EncodeScope::Rest) {
+            // The chunks of one block compress better together. The next call takes the others.
+            if scope == EncodeScope::Blocks && cut_bytes + length > BLOCK_MAX {
+                break;
+            }
             lengths.push(length);
             cut_bytes += length;
         }

@@ -184,6 +184,21 @@ fn mixed(count: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// Generates lines of a log whose fields recur at a distance of some hundred KiB.
+fn lines(count: usize) -> Vec<u8> {
+    let mut random = Pcg64::seed_from_u64(3);
+    let pages: Vec<[u8; 12]> = (0..4_000)
+        .map(|_| std::array::from_fn(|_| random.random_range(b'a'..=b'z')))
+        .collect();
+    let mut bytes = Vec::new();
+    while bytes.len() < count {
+        bytes.extend_from_slice(&pages[random.random_range(0..pages.len())]);
+        bytes.push(b'\n');
+    }
+    bytes.truncate(count);
+    bytes
+}
+
 fn take() -> impl Strategy<Value = EncodeScope> {
     prop_oneof![3 => Just(EncodeScope::Blocks), 1 => Just(EncodeScope::All)]
 }
@@ -253,6 +268,24 @@ fn a_known_file_goes_by_lists() {
     }
     let first = decode(&frames[0], &[60_000], true).expect("frames");
     assert!(first.bytes == bytes, "other bytes");
+}
+
+/// The chunks of a block are compressed together, even if the source delivers a few KiB at a time.
+#[test]
+fn small_reads_are_compressed_in_large_blocks() {
+    let bytes = lines(4_000_000);
+    let cutter = Arc::new(Cutter::new(&[9; 32]));
+    let coded = |size| {
+        let mut encoder = Encoder::new(true, Some(cutter.clone()));
+        let pieces = [(size, EncodeScope::Blocks)];
+        let mut known = Known::default();
+        let frames = encode(&bytes, &pieces, &mut encoder, &mut known);
+        let decoded = decode(&frames, &[60_000], true).expect("frames");
+        assert!(decoded.bytes == bytes && decoded.chunks == known.names);
+        frames.len()
+    };
+    let (large, small) = (coded(BLOCK_MAX), coded(16 * 1024));
+    assert!(small <= large + large / 100, "{small}, {large}");
 }
 
 #[test]
