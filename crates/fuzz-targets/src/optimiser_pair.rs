@@ -89,6 +89,7 @@ pub fn play(data: &[u8]) -> Played {
         let time = |shift: u32| Duration::from_millis(u64::from(step >> shift & 3));
         encoder.record_times(BlockTimes {
             bytes: fresh.len(),
+            coded_bytes: fresh.len() / 2,
             coding: time(4),
             link: time(5),
             source: time(6),

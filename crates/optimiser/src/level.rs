@@ -36,6 +36,8 @@ pub enum CompressionLevel {
 pub struct BlockTimes {
     /// Bytes of the block before compression.
     pub bytes: usize,
+    /// Bytes of the block's frames.
+    pub coded_bytes: usize,
     /// Elapsed time of the coding. It includes time in which the processor was busy with other
     /// work.
     pub coding: Duration,
@@ -149,10 +151,12 @@ impl LevelChooser {
     /// Records the time spent on a block.
     pub fn record_times(&mut self, times: BlockTimes) {
         self.window.bytes += times.bytes;
+        self.window.coded_bytes += times.coded_bytes;
         self.window.coding += times.coding;
         self.window.link += times.link;
         self.window.source += times.source;
-        if self.window.bytes >= WINDOW_BYTES {
+        let is_long = self.window.coded_bytes >= WINDOW_CODED_BYTES;
+        if is_long && self.window.bytes >= WINDOW_BYTES || self.window.bytes >= WINDOW_MAX_BYTES {
             let window = std::mem::take(&mut self.window);
             self.judge(window);
         }
@@ -224,8 +228,16 @@ fn is_worth_it(bytes: usize, coded_bytes: usize) -> bool {
     coded_bytes < bytes - bytes / 20
 }
 
-/// Number of bytes between two decisions. The link's queue can fill or become empty in this time.
+/// Minimum number of bytes between two decisions.
 const WINDOW_BYTES: usize = 8 * zstd_block::BLOCK_MAX;
+
+/// Minimum number of coded bytes between two decisions. A stream that waits for the link waits
+/// until half of its queue of 512 KiB is free. In a shorter window, a stream without a wait would
+/// seem to need all time for coding.
+const WINDOW_CODED_BYTES: usize = 1024 * 1024;
+
+/// Number of bytes after which a decision follows, even if they were coded to a few bytes.
+const WINDOW_MAX_BYTES: usize = 8 * WINDOW_BYTES;
 
 /// Number of bytes before the first trial without compression. In this time the link's queue fills.
 const FIRST_BYTES: usize = 16 * WINDOW_BYTES;
@@ -264,6 +276,7 @@ mod tests {
         let mut chooser = LevelChooser::default();
         let block = vec![0; zstd_block::BLOCK_MAX];
         let mut levels = [0_usize; 4];
+        let mut unsent_bytes = 0.0;
         for turn in 0..8_000 {
             let level = chooser.choose(&block);
             let at = level as usize;
@@ -272,12 +285,19 @@ mod tests {
             if level != CompressionLevel::Off {
                 chooser.record_sizes(block.len(), coded_bytes);
             }
-            let sent = coded_bytes as f64 / line_bytes_per_s;
+            // The stream waits until half of the queue is free.
+            unsent_bytes += coded_bytes as f64;
+            let mut link = 0.0;
+            unsent_bytes = (unsent_bytes - coding * line_bytes_per_s).max(0.0);
+            if unsent_bytes >= QUEUE_BYTES {
+                link = (unsent_bytes - QUEUE_BYTES / 2.0) / line_bytes_per_s;
+                unsent_bytes = QUEUE_BYTES / 2.0;
+            }
             chooser.record_times(BlockTimes {
                 bytes: block.len(),
+                coded_bytes,
                 coding: Duration::from_secs_f64(coding),
-                // The queue drains in this time.
-                link: Duration::from_secs_f64((sent - coding).max(0.0)),
+                link: Duration::from_secs_f64(link),
                 source: Duration::ZERO,
             });
             if turn >= 1_000 {
@@ -285,6 +305,8 @@ mod tests {
             }
         }
         let most = (0..4).max_by_key(|&at| levels[at]).expect("four");
+        let turns: usize = levels.iter().sum();
+        assert!(levels[most] * 10 >= turns * 9, "{levels:?}");
         [
             CompressionLevel::Off,
             CompressionLevel::Fast,
@@ -293,6 +315,7 @@ mod tests {
         ][most]
     }
 
+    const QUEUE_BYTES: f64 = 512.0 * 1024.0;
     const TEXT: [f64; 4] = [1.0, 0.28, 0.24, 0.22];
     const NS_PER_BYTE: [f64; 4] = [0.05, 2.2, 3.6, 8.0];
 
@@ -319,6 +342,7 @@ mod tests {
             let is_off = level == CompressionLevel::Off;
             chooser.record_times(BlockTimes {
                 bytes,
+                coded_bytes: if is_off { bytes } else { bytes / 3 },
                 coding: Duration::from_micros(if is_off { 300 } else { 700 }),
                 link: if is_off { line } else { line / 3 },
                 source: Duration::ZERO,

@@ -198,6 +198,7 @@ impl StreamEncoder {
         self.counters.add(&added);
         self.coding = BlockTimes {
             bytes: added.bytes as usize,
+            coded_bytes: added.coded_bytes as usize,
             coding: begin.elapsed(),
             link: std::mem::take(&mut self.link),
             source: std::mem::take(&mut self.source),
