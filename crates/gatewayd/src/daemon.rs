@@ -293,13 +293,7 @@ pub async fn run(
         );
         if let Some(requester) = requester {
             // The client of the order may have disconnected.
-            let _ = requester.send(upgrade::UpgradeOutcome {
-                pid: Some(successor.pid()),
-                version: successor.version.clone(),
-                old_pid: std::process::id(),
-                sessions: open,
-                error: None,
-            });
+            let _ = requester.send(successor.outcome(open));
         }
         if is_asked {
             successor.pass_on_order();

@@ -29,6 +29,11 @@ pub fn set_build(version: &'static str) {
     BUILD.get_or_init(|| version);
 }
 
+/// Returns the version and the commit of the program. Returns an empty text if they are unknown.
+pub(crate) fn build() -> &'static str {
+    BUILD.get().copied().unwrap_or_default()
+}
+
 static BUILD: OnceLock<&'static str> = OnceLock::new();
 
 /// Version of this program.

@@ -29,7 +29,7 @@ impl RunningGateway {
     pub(crate) fn snapshot(&self) -> GatewaySnapshot {
         let link = self.relay.link().snapshot();
         GatewaySnapshot {
-            build: crate::BUILD.get().copied().unwrap_or_default().to_owned(),
+            build: crate::build().to_owned(),
             public_key: self.config.relay.link.identity.public_key().to_string(),
             older_processes: self.older.reports(),
             admin_listen: self.config.admin_listen.to_string(),

@@ -49,6 +49,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         _ => args.format.print(&outcome, text)?,
     }
+    if outcome.error.is_none() && outcome.is_same_program && !args.format.json {
+        eprintln!("longhaul: {}", same_program(&outcome.program));
+    }
     Ok(match outcome.error {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,
@@ -59,6 +62,8 @@ fn text(outcome: &UpgradeOutcome) -> String {
     let UpgradeOutcome {
         pid,
         version,
+        build,
+        program,
         old_pid,
         sessions,
         ..
@@ -69,7 +74,21 @@ fn text(outcome: &UpgradeOutcome) -> String {
         1 => "which ends when its session has".to_owned(),
         many => format!("which ends when its {many} sessions have"),
     };
-    format!("process {pid} (version {version}) has replaced {old_pid}, {rest}\n")
+    // A gateway of an older version reports neither its commit nor its program.
+    let version = if build.is_empty() { version } else { build };
+    let program = match program.as_str() {
+        "" => String::new(),
+        path => format!(", {path}"),
+    };
+    format!("process {pid} (version {version}{program}) has replaced {old_pid}, {rest}\n")
+}
+
+/// Returns the warning for an upgrade to an unchanged program file.
+fn same_program(path: &str) -> String {
+    format!(
+        "the new process runs the same program as before: the gateway runs from {path}, and this file has not been \
+         replaced. Install the new program there, and run this command again"
+    )
 }
 
 /// Timeout of the request. The gateway's own timeout for an upgrade is shorter.

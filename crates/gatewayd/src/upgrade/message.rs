@@ -24,6 +24,9 @@ pub(super) enum SuccessorMessage {
     Ready {
         pid: u32,
         version: String,
+        /// Version and commit of the new process.
+        #[serde(default)]
+        build: String,
         /// Names of the kernel tables that the new process continues to use.
         #[serde(default)]
         tables: Vec<String>,

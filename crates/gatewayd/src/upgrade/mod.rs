@@ -53,6 +53,17 @@ pub struct UpgradeOutcome {
     pub pid: Option<u32>,
     /// Version of the new process. After a failed upgrade, the version of the old process.
     pub version: String,
+    /// Version and commit of the new process. Empty if the new process does not report them, or
+    /// after a failed upgrade.
+    #[serde(default)]
+    pub build: String,
+    /// Path of the program file. Empty after a failed upgrade.
+    #[serde(default)]
+    pub program: String,
+    /// Whether the new process runs the same program file as the old process, because the file has
+    /// not been replaced.
+    #[serde(default)]
+    pub is_same_program: bool,
     /// Process ID of the old process. After a failed upgrade, this process continues to serve.
     pub old_pid: u32,
     /// Number of sessions that the old process still serves.
@@ -69,6 +80,9 @@ impl UpgradeOutcome {
         Self {
             pid: None,
             version: crate::VERSION.to_owned(),
+            build: String::new(),
+            program: String::new(),
+            is_same_program: false,
             old_pid: std::process::id(),
             sessions,
             error: Some(error.to_string()),
@@ -98,6 +112,11 @@ pub(crate) enum UpgradeError {
         "the new process ended before it was ready; its messages are in the gateway's log (journalctl -u longhaul)"
     )]
     Ended,
+    #[error(
+        "the new process of {program} ended before it was ready; {program} --version: {outcome}; messages of the new \
+         process are in the gateway's log (journalctl -u longhaul)"
+    )]
+    EndedEarly { program: String, outcome: String },
     #[error("the new process was not ready within {0} s")]
     Late(u64),
     #[error("the new process sent an unexpected message: {0}")]

@@ -146,6 +146,7 @@ impl Predecessor {
             let ready = SuccessorMessage::Ready {
                 pid: std::process::id(),
                 version: crate::VERSION.to_owned(),
+                build: crate::build().to_owned(),
                 tables,
             };
             // If it has ended, its last message can still be read.

@@ -10,9 +10,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use nix::unistd::{AccessFlags, access};
+use tokio::time::timeout;
 
 use super::UpgradeError;
 
@@ -44,6 +46,10 @@ impl Program {
         })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether the program file has been replaced since the start of this process.
     pub(crate) fn is_replaced(&self) -> bool {
         let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino()));
@@ -63,6 +69,33 @@ impl Program {
         match source.kind() {
             io::ErrorKind::PermissionDenied if is_plain => UpgradeError::NotExecutable { program },
             _ => UpgradeError::Start { program, source },
+        }
+    }
+
+    /// Returns the error for a new process that ended before it was ready. The shell that starts
+    /// the new process does not report its exit status. This function therefore runs the program
+    /// once more with `--version`, which shows whether the program works at all.
+    pub(super) async fn early_end(&self) -> UpgradeError {
+        let mut command = tokio::process::Command::new(&self.path);
+        command.arg("--version").kill_on_drop(true);
+        let command = command.stdin(Stdio::null()).stderr(Stdio::null());
+        let outcome = match timeout(VERSION_TIMEOUT, command.output()).await {
+            Err(_) => format!("no end within {} s", VERSION_TIMEOUT.as_secs()),
+            Ok(Err(error)) => error.to_string(),
+            Ok(Ok(output)) if output.status.success() => {
+                let text = String::from_utf8_lossy(&output.stdout);
+                let line = text.lines().next().unwrap_or_default();
+                let line: String = line.chars().filter(|it| !it.is_control()).collect();
+                format!(
+                    "{:?}",
+                    line.chars().take(VERSION_CHARS_MAX).collect::<String>()
+                )
+            }
+            Ok(Ok(output)) => output.status.to_string(),
+        };
+        UpgradeError::EndedEarly {
+            program: self.path.display().to_string(),
+            outcome,
         }
     }
 
@@ -97,6 +130,13 @@ impl Program {
         Ok(())
     }
 }
+
+/// Timeout of `--version`. The sum of this time and the timeouts of the handover is below the
+/// timeout of the admin interface.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maximum length of the version in an error.
+const VERSION_CHARS_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 use super::{
-    UpgradeError,
+    UpgradeError, UpgradeOutcome,
     handover_channel::{HandoverChannel, SOCKETS_MAX},
     message::{HandoverMessage, PassThroughClients, PredecessorMessage, SuccessorMessage},
     older_processes::{self, OlderProcesses, SuccessorOrders},
@@ -44,7 +44,13 @@ pub(crate) struct HandoverInput<'a> {
 pub(crate) struct Successor {
     channel: HandoverChannel,
     pid: Option<u32>,
-    pub(crate) version: String,
+    version: String,
+    /// Version and commit of the new process. Empty if it does not report them.
+    build: String,
+    /// Path of the program file.
+    program: String,
+    /// Whether the program file has not been replaced since the start of this process.
+    is_same_program: bool,
     /// Names of the kernel tables that the new process uses.
     pub(crate) tables: Vec<String>,
     /// Channel on which the new process sends orders to this process. `None` until the sockets have
@@ -70,17 +76,24 @@ pub(crate) async fn hand_over(
         return Err(UpgradeError::FirstProcess);
     }
     let mut successor = Successor::start(program)?;
-    successor.send_sockets(&input)?;
-    match successor.receive(READY_TIMEOUT).await? {
-        SuccessorMessage::Ready {
+    let ready = match successor.send_sockets(&input) {
+        Ok(()) => successor.receive(READY_TIMEOUT).await,
+        Err(error) => Err(error),
+    };
+    match ready {
+        Ok(SuccessorMessage::Ready {
             pid,
             version,
+            build,
             tables,
-        } => {
+        }) => {
             (successor.pid, successor.version) = (Some(pid), version);
+            successor.build = build;
             successor.tables = tables;
         }
-        other => return Err(UpgradeError::Unexpected(format!("{other:?}"))),
+        Ok(other) => return Err(UpgradeError::Unexpected(format!("{other:?}"))),
+        Err(UpgradeError::Ended) => return Err(program.early_end().await),
+        Err(error) => return Err(error),
     }
     info!(
         pid = successor.pid,
@@ -100,17 +113,36 @@ pub(crate) async fn hand_over(
 impl Successor {
     fn start(program: &Program) -> Result<Self, UpgradeError> {
         let of_start = |source| program.start_error(source);
+        let is_same_program = !program.is_replaced();
         let (channel, theirs) = HandoverChannel::pair().map_err(of_start)?;
         program.start(theirs).map_err(of_start)?;
         Ok(Self {
             channel,
             pid: None,
             version: String::new(),
+            build: String::new(),
+            program: program.path().display().to_string(),
+            is_same_program,
             tables: Vec::new(),
             orders: None,
             is_begun: false,
             is_done: false,
         })
+    }
+
+    /// Returns the outcome of the completed upgrade. `sessions` is the number of sessions that this
+    /// process still serves.
+    pub(crate) fn outcome(&self, sessions: u64) -> UpgradeOutcome {
+        UpgradeOutcome {
+            pid: Some(self.pid()),
+            version: self.version.clone(),
+            build: self.build.clone(),
+            program: self.program.clone(),
+            is_same_program: self.is_same_program,
+            old_pid: std::process::id(),
+            sessions,
+            error: None,
+        }
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -248,10 +248,15 @@ fn a_program_that_cannot_be_started_is_named_with_the_next_step() {
         fs::rename(&new, &program).expect("it is there");
     };
     let not_executable = format!("{program} is not executable: set its permissions to 755");
-    let log = "its messages are in the gateway's log (journalctl -u longhaul)";
+    let broken = format!(
+        "the new process of {program} ended before it was ready; {program} --version: exit status: 7; messages of \
+         the new process are in the gateway's log (journalctl -u longhaul)"
+    );
+    let foreign = format!("{program} --version: Exec format error (os error 8)");
     for (text, mode, words) in [
         ("#!/bin/sh\nexit 0\n", 0o644, not_executable.as_str()),
-        ("#!/bin/sh\nexit 1\n", 0o755, log),
+        ("#!/bin/sh\nexit 7\n", 0o755, &broken),
+        ("\u{7f}ELF of another machine", 0o755, &foreign),
     ] {
         replace(text, mode);
         let (code, told, said) = lone.upgrade();
@@ -264,6 +269,35 @@ fn a_program_that_cannot_be_started_is_named_with_the_next_step() {
     let error = told["error"].as_str().unwrap_or_default();
     assert!(error.contains("cannot be started: No such file"), "{error}");
     assert!(lone.side.status().is_some(), "the old process serves");
+}
+
+#[test]
+fn an_upgrade_reports_the_program_and_warns_if_it_is_unchanged() {
+    let lone = Side::new("upgrade-same");
+    printed(&lone.far(&["--allow", "127.0.0.1:1"]));
+    let program = lone.folder.path("longhaul");
+    common::install_longhaul(&program);
+    let mut lone = Gateway::start_program(lone, program.clone());
+    let version = common::longhaul(&["--version"]).stdout;
+    let version = String::from_utf8_lossy(&version).into_owned();
+    let version = version.trim().trim_start_matches("longhaul ");
+    let warning = format!("the gateway runs from {program}, and this file has not been replaced");
+    for is_replaced in [false, true] {
+        if is_replaced {
+            let new = format!("{program}.new");
+            common::install_longhaul(&new);
+            fs::rename(&new, &program).expect("it is there");
+        }
+        let output = lone.side.run(&["upgrade"], &[], "");
+        let [printed, said] =
+            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        let pid = printed.split(' ').nth(1).and_then(|it| it.parse().ok());
+        let pid: i32 = pid.expect("a process");
+        let words = format!("(version {version}, {program}) has replaced {}", lone.pid());
+        lone.pids.push(pid);
+        assert!(printed.contains(&words), "{printed}");
+        assert_eq!(said.contains(&warning), !is_replaced, "{said}");
+    }
 }
 
 /// The old process continues after its timeout. The new process must then not serve at the same
