@@ -76,7 +76,7 @@ pub enum RefusalKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ReachedLimit {
     /// The listener does not serve clients with this address.
-    #[error("clients from your address are not served")]
+    #[error("clients from this address are not served (see \"clients\" of the listener)")]
     Stranger,
     /// The total number of sessions.
     #[error("too many sessions, try again later")]

@@ -68,6 +68,16 @@ fn others_than_a_forwards_clients_are_reset_and_counted() {
 }
 
 #[test]
+fn a_client_of_another_network_learns_its_address_and_the_key() {
+    let world = World::start_with("", "clients = [\"127.0.0.2/32\"]");
+    let mut client = Control::connect(world.near.ftp[0]);
+    client.expect(
+        "421 gateway: clients from 127.0.0.1 are not served (see \"clients\" of the listener)",
+    );
+    client.expect_end();
+}
+
+#[test]
 fn forwards_have_a_limit_of_their_own() {
     let world = World::start_with("", "[limits]\nforwards_max = 1\nsessions_max = 1");
     let mut first = world.forward(0);

@@ -88,9 +88,17 @@ fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
     if has_tls {
         return socket::abort(connection);
     }
+    let client = connection.peer_addr().map(|it| it.ip().to_canonical());
     let mut stream = Leg::plain(connection);
     tokio::spawn(async move {
-        let reply = format!("421 gateway: {reached}\r\n");
+        // Behind address translation, clients cannot know the address that the gateway compares.
+        let reason = match (reached, client) {
+            (ReachedLimit::Stranger, Ok(client)) => {
+                format!("clients from {client} are not served (see \"clients\" of the listener)")
+            }
+            _ => reached.to_string(),
+        };
+        let reply = format!("421 gateway: {reason}\r\n");
         let say = async {
             // The client may be gone.
             let _ = stream.write_all(reply.as_bytes()).await;
