@@ -69,6 +69,22 @@ mod tests {
     }
 
     #[test]
+    fn transfers_without_names_name_the_command_that_shows_names() {
+        let text = include_str!("top/snapshot.json");
+        let mut snapshot: GatewaySnapshot = serde_json::from_str(text).expect("a snapshot");
+        let heading = "finished, the newest first (names: sudo longhaul status):\n";
+        assert!(!snapshot.to_string().contains(heading));
+        for record in &mut snapshot.finished {
+            (record.user, record.path) = (String::new(), String::new());
+        }
+        let shown = snapshot.to_string();
+        let (_, finished) = shown.split_once(heading).expect("a heading");
+        assert!(!finished.contains("\"\""), "{finished}");
+        let words = format!(" {} via ", snapshot.finished[0].verb);
+        assert!(finished.contains(&words), "{finished}");
+    }
+
+    #[test]
     fn the_last_transfers_are_shown_and_the_others_are_counted() {
         let text = include_str!("top/snapshot.json");
         let mut snapshot: GatewaySnapshot = serde_json::from_str(text).expect("a snapshot");

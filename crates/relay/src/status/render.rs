@@ -451,8 +451,13 @@ impl fmt::Display for GatewaySnapshot {
                 BitRate::bits_per_s(t.bits_per_s),
             )?;
         }
-        if !self.finished.is_empty() {
-            writeln!(f, "finished, the newest first:")?;
+        match self.finished.iter().all(TransferRecord::is_without_names) {
+            _ if self.finished.is_empty() => {}
+            true => writeln!(
+                f,
+                "finished, the newest first (names: sudo longhaul status):"
+            )?,
+            false => writeln!(f, "finished, the newest first:")?,
         }
         for record in self.finished.iter().take(FINISHED_SHOWN) {
             writeln!(f, "  {}", FinishedLine(record))?;
@@ -529,6 +534,14 @@ pub fn final_path(path: &str) -> &str {
     }
 }
 
+impl TransferRecord {
+    /// Whether the record contains no names. The gateway removes all names from its answers at the
+    /// admin address.
+    fn is_without_names(&self) -> bool {
+        self.user.is_empty() && self.path.is_empty()
+    }
+}
+
 struct FinishedLine<'a>(&'a TransferRecord);
 
 impl fmt::Display for FinishedLine<'_> {
@@ -536,13 +549,20 @@ impl fmt::Display for FinishedLine<'_> {
         let t = self.0;
         let outcome = if t.succeeded { "ok" } else { "failed" };
         let reply = t.reply_code.map_or("-".to_owned(), |code| code.to_string());
+        match t.is_without_names() {
+            true => write!(f, "{} {outcome} {reply} {}", t.time, t.verb)?,
+            false => write!(
+                f,
+                "{} {outcome} {reply} {:?} {} {:?}",
+                t.time,
+                t.user,
+                t.verb,
+                final_path(&t.path)
+            )?,
+        }
         write!(
             f,
-            "{} {outcome} {reply} {:?} {} {:?} via {}: {}, {:.1} s, {}",
-            t.time,
-            t.user,
-            t.verb,
-            final_path(&t.path),
+            " via {}: {}, {:.1} s, {}",
             t.peer,
             ByteCount::new(t.bytes).measured(),
             t.duration_s,
