@@ -18,7 +18,7 @@ use super::{
     check_admin, check_limits, check_log, check_optimise, check_pass_through, check_spool,
     check_ssh, check_tls, check_transparent,
     file::{File, ForwardSection, FtpSection, LinkSection, OneOrMore, PeerSection},
-    listener_keys::{listen_once, passive_ports, served, via},
+    listener_keys::{Listens, PortUse, listen_once, passive_ports, served, via},
     peer_name::{PEER_NAME_MAX, may_be_name},
     problem::{Problem, in_full, problem},
     registered,
@@ -126,7 +126,7 @@ pub(super) fn check(
         admin_https,
     };
     let https = config.admin_https.iter().map(|https| https.listen);
-    let mut listens: HashSet<_> = https.collect();
+    let mut listens: Listens = https.map(|listen| (listen, PortUse::Admin)).collect();
     for section in file.ftp {
         listen_once(&section.listen, &config, &mut listens)?;
         if check_pass_through::is_asked(&section) {
@@ -359,7 +359,7 @@ fn allow(
 fn forward(
     section: ForwardSection,
     config: &Config,
-    listens: &mut HashSet<SocketAddr>,
+    listens: &mut Listens,
 ) -> Result<Forward, Problem> {
     listen_once(&section.listen, config, listens)?;
     let via = via(section.via.as_ref(), config)?;

@@ -93,7 +93,7 @@ fn an_address_with_tls_that_cannot_work_names_its_place() {
             LISTEN,
             "7:10: no user could log in: expected client_ca, or token_file in [admin]",
         ),
-        (TOKEN, "listen = \"9443\"\n", "7:10: invalid socket address"),
+        (TOKEN, "listen = \"9443\"\n", "7:10: expected ADDRESS:PORT"),
         (
             TOKEN,
             "listen = \"127.0.0.1:9810\"\n",
@@ -140,5 +140,8 @@ fn an_address_with_tls_that_cannot_work_names_its_place() {
     let listener = "[[ftp]]\nlisten = \"10.0.0.1:9443\"\nclients = []\n";
     let error = folder.parse(TOKEN, &format!("{LISTEN}{listener}"));
     let error = error.expect_err("taken");
-    assert!(error.contains("9:10: another section listens"), "{error}");
+    assert!(
+        error.contains("9:10: the section [admin] or [admin.https] listens on this address"),
+        "{error}"
+    );
 }

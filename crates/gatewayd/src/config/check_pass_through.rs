@@ -2,14 +2,14 @@
 //! control connection without reading it. Some keys are therefore required, and others have no
 //! effect.
 
-use std::{collections::HashSet, net::SocketAddr};
+use std::net::SocketAddr;
 
 use toml::Spanned;
 
 use super::{
     Config, PassThrough, check_tls,
     file::FtpSection,
-    listener_keys::{passive_ports, served, via},
+    listener_keys::{Listens, PortUse, passive_ports, served, via},
     problem::{Problem, problem},
 };
 
@@ -23,7 +23,7 @@ pub(super) fn is_asked(section: &FtpSection) -> bool {
 pub(super) fn listener(
     section: FtpSection,
     config: &Config,
-    listens: &mut HashSet<SocketAddr>,
+    listens: &mut Listens,
 ) -> Result<PassThrough, Problem> {
     contradiction(&section)?;
     let Some(tls) = &section.tls else {
@@ -48,10 +48,10 @@ pub(super) fn listener(
         return Err(problem(ports, message));
     }
     let ip = section.listen.get_ref().ip();
-    if let Some(port) = data_ports
-        .clone()
-        .find(|port| !listens.insert(SocketAddr::new(ip, *port)))
-    {
+    if let Some(port) = data_ports.clone().find(|port| {
+        let taken = listens.insert(SocketAddr::new(ip, *port), PortUse::Data(ports.span()));
+        taken.is_some()
+    }) {
         let message = format!(
             "another section, or this one, listens on port {port} already: expected other ports"
         );

@@ -2,9 +2,7 @@
 //! contradictions.
 
 use std::{
-    collections::HashSet,
     fs,
-    net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -15,7 +13,7 @@ use toml::Spanned;
 use super::{
     Config,
     file::{FarSshSection, SshSection},
-    listener_keys::{listen_once, served, via},
+    listener_keys::{Listens, listen_once, served, via},
     problem::{Problem, problem},
 };
 
@@ -24,7 +22,7 @@ pub(super) fn listener(
     section: SshSection,
     folder: &Path,
     config: &Config,
-    listens: &mut HashSet<SocketAddr>,
+    listens: &mut Listens,
 ) -> Result<SshListener, Problem> {
     listen_once(&section.listen, config, listens)?;
     if section.target.is_none() && section.clients.is_none() {

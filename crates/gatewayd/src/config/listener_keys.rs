@@ -1,30 +1,63 @@
 //! Checks of keys that several kinds of listeners have.
 
-use std::{collections::HashSet, net::SocketAddr, ops::RangeInclusive};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    ops::{Range, RangeInclusive},
+};
 
 use toml::Spanned;
 
 use super::{
     Config, PeerSettings,
-    problem::{Problem, problem},
+    problem::{OtherPlace, Problem, problem},
 };
 use net::target::HostPort;
+
+/// Addresses on which the gateway listens, each with its use.
+pub(super) type Listens = HashMap<SocketAddr, PortUse>;
+
+/// Use of an address, and the place in the file of the key that names it.
+pub(super) enum PortUse {
+    Clients(Range<usize>),
+    Data(Range<usize>),
+    Admin,
+}
 
 /// Refuses an address on which another section listens.
 pub(super) fn listen_once(
     listen: &Spanned<SocketAddr>,
     config: &Config,
-    listens: &mut HashSet<SocketAddr>,
+    listens: &mut Listens,
 ) -> Result<(), Problem> {
     let address = *listen.get_ref();
-    let admin = config.admin_explicit && config.admin_listen == address;
-    if address.port() != 0 && (admin || !listens.insert(address)) {
-        return Err(problem(
-            listen,
-            "another section listens on this address: expected another address or port",
-        ));
+    if address.port() == 0 {
+        return Ok(());
     }
-    Ok(())
+    let is_admin = config.admin_explicit && config.admin_listen == address;
+    let (message, span, next_step) = match listens.insert(address, PortUse::Clients(listen.span()))
+    {
+        None if !is_admin => return Ok(()),
+        Some(PortUse::Clients(span)) => (
+            "another section listens on this address",
+            span,
+            "merge the two sections, or choose another port",
+        ),
+        Some(PortUse::Data(span)) => (
+            "passive_ports of another section contains this port",
+            span,
+            "choose another port",
+        ),
+        None | Some(PortUse::Admin) => {
+            let message = "the section [admin] or [admin.https] listens on this address: expected another address or \
+                           port";
+            return Err(problem(listen, message));
+        }
+    };
+    Err(Problem {
+        other: Some(OtherPlace { span, next_step }),
+        ..problem(listen, message)
+    })
 }
 
 /// Returns the index of the peer that the key `via` names. Returns `None` if the key is not set.

@@ -202,9 +202,22 @@ impl Config {
             at: Some(place(text, span.map_or(0, |s| s.start))),
             message,
         };
-        let file: file::File = toml::from_str(text)
-            .map_err(|error| problem(error.span(), error.message().replace('`', "\"")))?;
-        check::check(file, path, register).map_err(|p| problem(Some(p.span), p.message))
+        let file: file::File = toml::from_str(text).map_err(|error| {
+            let message = error.message().replace('`', "\"");
+            // The text of the standard library's `AddrParseError`.
+            let message = message.replace(
+                "invalid socket address syntax",
+                "expected ADDRESS:PORT, such as \"0.0.0.0:2121\"",
+            );
+            problem(error.span(), message)
+        })?;
+        check::check(file, path, register).map_err(|p| {
+            let other = p.other.map(|other| {
+                let (line, _) = place(text, other.span.start);
+                format!(" (line {line}): {}", other.next_step)
+            });
+            problem(Some(p.span), p.message + &other.unwrap_or_default())
+        })
     }
 
     /// Returns the root certificates that verify the dashboard's clients. If empty, the gateway

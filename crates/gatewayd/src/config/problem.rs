@@ -8,12 +8,21 @@ use toml::Spanned;
 pub(super) struct Problem {
     pub(super) span: Range<usize>,
     pub(super) message: String,
+    /// Another place in the file that the mistake concerns.
+    pub(super) other: Option<OtherPlace>,
+}
+
+/// Another place in the file, and the next step that concerns it.
+pub(super) struct OtherPlace {
+    pub(super) span: Range<usize>,
+    pub(super) next_step: &'static str,
 }
 
 pub(super) fn problem<T>(at: &Spanned<T>, message: impl Into<String>) -> Problem {
     Problem {
         span: at.span(),
         message: message.into(),
+        other: None,
     }
 }
 

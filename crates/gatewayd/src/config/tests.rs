@@ -259,6 +259,34 @@ fn tls_passes_through_to_one_target_on_known_ports() {
 }
 
 #[test]
+fn two_sections_with_one_address_are_both_named() {
+    let folder = Folder::new("twice");
+    let section = "[[ftp]]\nlisten = \"127.0.0.1:2121\"\ntarget = \"10.0.0.1\"\n";
+    let (line, column, message) = folder.error(&with_peer(&section.repeat(2)));
+    let first = line - 3;
+    assert_eq!(
+        (column, message),
+        (
+            10,
+            format!(
+                "another section listens on this address (line {first}): merge the two sections, or choose another \
+                 port"
+            )
+        )
+    );
+    let passing = "[[ftp]]\nlisten = \"127.0.0.1:990\"\ntarget = \"10.0.0.1\"\n\
+                   tls = { mode = \"pass-through\" }\npassive_ports = \"2121-2130\"\n";
+    let (line, _, message) = folder.error(&with_peer(&format!("{passing}{section}")));
+    let ports = line - 2;
+    assert_eq!(
+        message,
+        format!(
+            "passive_ports of another section contains this port (line {ports}): choose another port"
+        )
+    );
+}
+
+#[test]
 fn contradictions_are_errors() {
     let folder = Folder::new("contradictions");
     for (text, expected) in [
