@@ -2,17 +2,20 @@
 //! service. A running gateway receives the order to reload over its admin socket.
 
 use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Command, Stdio},
 };
 
 use anyhow::Context as _;
 use gatewayd::{config::Config, reload::ReloadOutcome};
+use nix::unistd::{Uid, User, geteuid};
 use relay::status::GatewaySnapshot;
 
 use crate::{
     admin::{self, AdminPlace},
-    places,
+    exit, places,
 };
 
 /// State of a gateway after a change of its files.
@@ -33,10 +36,11 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     }
     // The unit reads the configuration only at its default path.
     if file != Path::new(places::CONFIG) || !has_unit() {
-        return Ok(State::Stopped(format!(
-            "longhaul gateway --config {}",
-            file.display()
-        )));
+        let owner = fs::metadata(&config.key_file).map(|it| Uid::from_raw(it.uid()));
+        let other = owner.ok().filter(|it| *it != geteuid());
+        let other = other.and_then(|it| User::from_uid(it).ok().flatten());
+        let user = other.as_ref().map(|it| it.name.as_str());
+        return Ok(State::Stopped(start_command(file, user)));
     }
     eprintln!("Starting the service: systemctl enable --now {UNIT}");
     let succeeds = |arguments: &[&str]| {
@@ -49,6 +53,14 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
         "the service does not start; journalctl -u {UNIT} shows the reason"
     );
     Ok(State::Running)
+}
+
+/// Returns the command that starts a gateway. `user` is the owner of the key file if it is not this
+/// user. Only its owner can read the key.
+fn start_command(file: &Path, user: Option<&str>) -> String {
+    let file = exit::quote(file.as_os_str()).unwrap_or_else(|| file.display().to_string());
+    let sudo = user.map_or(String::new(), |user| format!("sudo -u {user} "));
+    format!("{sudo}longhaul gateway --config {file}")
 }
 
 /// Makes a running gateway apply its changed files. Returns whether a gateway runs.
@@ -126,3 +138,21 @@ fn systemctl(arguments: &[&str]) -> Command {
 }
 
 const UNIT: &str = "longhaul";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_starts_a_gateway_names_the_owner_of_the_key() {
+        let file = Path::new("/etc/longhaul/gateway.toml");
+        assert_eq!(
+            start_command(file, Some("longhaul")),
+            "sudo -u longhaul longhaul gateway --config /etc/longhaul/gateway.toml"
+        );
+        assert_eq!(
+            start_command(Path::new("my files/a.toml"), None),
+            "longhaul gateway --config 'my files/a.toml'"
+        );
+    }
+}
