@@ -23,7 +23,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{exit, logging, notify, open_files, output::Format, places};
+use crate::{exit, gateway_user, logging, notify, open_files, output::Format, places};
 
 /// Run a gateway
 ///
@@ -58,7 +58,8 @@ enum Action {
     /// Check a configuration file and the key file that it names
     ///
     /// The command prints a summary of the configuration, or the first mistake with its line and
-    /// column. It opens no socket.
+    /// column. It opens no socket. If root runs the command, it also finds files that the gateway's
+    /// user cannot use. This user is the user of the service, or the owner of the key file.
     #[command(override_usage = USAGE_CHECK, after_help = "\
 Example:
   longhaul gateway check --config site-a.toml
@@ -176,22 +177,25 @@ fn check(
     loaded: &Result<Config, ConfigError>,
     format: Format,
 ) -> anyhow::Result<ExitCode> {
-    let text = match loaded {
-        Ok(config) => config.to_string(),
-        Err(error) if format.json => places::explain(error),
-        Err(error) => return Ok(refuse(&places::explain(error))),
+    let (text, error) = match loaded {
+        Ok(config) => (config.to_string(), gateway_user::find_denied(config, file)),
+        Err(error) => (String::new(), Some(places::explain(error))),
     };
+    if let Some(error) = &error
+        && !format.json
+    {
+        return Ok(refuse(error));
+    }
+    let is_valid = error.is_none();
     let checked = CheckResult {
         file,
-        summary: loaded
-            .is_ok()
-            .then(|| text.lines().map(str::to_owned).collect()),
-        error: loaded.is_err().then(|| text.clone()),
+        summary: is_valid.then(|| text.lines().map(str::to_owned).collect()),
+        error,
     };
     format.print(&checked, |_| format!("{}: ok\n{text}\n", file.display()))?;
-    Ok(match loaded {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::from(2),
+    Ok(match is_valid {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(2),
     })
 }
 

@@ -20,6 +20,7 @@ mod eval;
 mod exit;
 mod filters;
 mod gateway;
+mod gateway_user;
 mod jobs;
 mod keygen;
 mod laboratory;

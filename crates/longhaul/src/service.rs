@@ -63,6 +63,17 @@ fn start_command(file: &Path, user: Option<&str>) -> String {
     format!("{sudo}longhaul gateway --config {file}")
 }
 
+/// Returns the name of the service's user, if the service reads this configuration file.
+pub(crate) fn user(file: &Path) -> Option<String> {
+    if file != Path::new(places::CONFIG) || !has_unit() {
+        return None;
+    }
+    let shown = systemctl(&["show", "--property=User", "--value", UNIT]).output();
+    let shown = shown.ok().filter(|it| it.status.success())?;
+    let name = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
 /// Makes a running gateway apply its changed files. Returns whether a gateway runs.
 ///
 /// # Errors

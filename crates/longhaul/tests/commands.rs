@@ -475,7 +475,7 @@ fn a_gateway_names_its_user_for_a_file_that_it_cannot_read() {
     let with_token = format!("{text}token_file = \"token\"\n");
     let names_user = format!(
         "{token}: cannot be read: Permission denied (os error 13): the gateway runs as user \
-         nobody, who must be able to read it"
+         nobody, who must be able to read it: chown this file to nobody, or permit its group to read it"
     );
     let gateway = || {
         let mut command = Command::new(&program);
@@ -488,9 +488,32 @@ fn a_gateway_names_its_user_for_a_file_that_it_cannot_read() {
     let output = gateway().output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains(&names_user), "{said}");
-    // Root reads every file, so a check by root finds no fault.
-    assert_ends(&["gateway", "check", "--config", &file], 0, "");
+    // Root can read every file, but the gateway's user cannot.
+    let check = |code, words: &str| {
+        assert_ends(&["gateway", "check", "--config", &file], code, words);
+    };
+    check(2, &names_user);
+    let checked = object(&["gateway", "check", "--config", &file, "--json"], 2);
+    let error = checked["error"].as_str().unwrap_or_default();
+    assert!(error.ends_with(&names_user), "{error}");
+    for section in ["spool", "store"] {
+        let data = folder.path(section);
+        fs::create_dir(&data).expect("room");
+        mode(&data, 0o700);
+        let with_folder = format!("{text}[{section}]\nfolder = \"{data}\"\n");
+        fs::write(&file, with_folder).expect("room");
+        check(
+            2,
+            &format!(
+                "[{section}] folder {data}: Permission denied: the gateway runs as user nobody"
+            ),
+        );
+        check(2, &format!("sudo chown nobody {data}"));
+        chown(&data, Some(NOBODY), None).expect("root may");
+        check(0, "");
+    }
     fs::write(&file, text).expect("room");
+    check(0, "");
     let mut running = Running(gateway().spawn().expect("the program"));
     let stderr = running.0.stderr.take().expect("piped");
     let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);

@@ -258,8 +258,8 @@ impl Config {
 }
 
 impl ConfigError {
-    /// Adds the gateway's user to the text, if the gateway has no permission to read a file. Only
-    /// the gateway's process may call this function, because another process can have another user.
+    /// Adds the gateway's user to the text, if the gateway has no permission to read a file. Only a
+    /// process with the rights of the gateway's user may call this function.
     #[must_use]
     pub fn with_gateway_user(self) -> Self {
         Self {
@@ -278,7 +278,10 @@ pub(crate) fn name_gateway_user(error: String) -> String {
     let uid = geteuid();
     let user = User::from_uid(uid).ok().flatten();
     let user = user.map_or_else(|| uid.to_string(), |it| it.name);
-    format!("{error}: the gateway runs as user {user}, who must be able to read it")
+    format!(
+        "{error}: the gateway runs as user {user}, who must be able to read it: chown this file to {user}, or permit \
+         its group to read it"
+    )
 }
 
 impl fmt::Display for ConfigError {
