@@ -446,6 +446,49 @@ fn an_ordinary_user_learns_which_command_needs_root() {
     assert!(said.contains(&words), "{said}");
 }
 
+#[test]
+fn setup_by_an_ordinary_user_names_the_command_for_root() {
+    let folder = Folder::new("setup-ordinary");
+    let program = folder.path("longhaul");
+    common::install_longhaul(&program);
+    let (closed, config) = (folder.path("closed"), folder.path("closed/new/a.toml"));
+    fs::create_dir(&closed).expect("room");
+    for path in [folder.path(""), closed.clone()] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o555)).expect("it is there");
+    }
+    let state = folder.path("closed/state");
+    let sides = [
+        &["setup", "near"][..],
+        &[
+            "setup",
+            "far",
+            "--allow",
+            "127.0.0.1:21",
+            "--endpoint",
+            "127.0.0.1:4810",
+        ],
+    ];
+    for side in sides {
+        let arguments = [side, &["--config", &config, "--state", &state]].concat();
+        let mut command = Command::new(&program);
+        command.args(&arguments).stdin(Stdio::null());
+        if nix::unistd::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let words = format!(
+            "longhaul: this user may not write to {closed}: run it as root: sudo longhaul {}\n",
+            arguments.join(" ")
+        );
+        assert_eq!(said, words);
+        assert_eq!(output.status.code(), Some(1));
+    }
+    for path in [folder.path(""), closed] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is there");
+    }
+}
+
 /// Only root can run a gateway as another user.
 #[test]
 fn a_gateway_names_its_user_for_a_file_that_it_cannot_read() {

@@ -23,7 +23,10 @@ use relay::wire::{EnrolReply, MessageDecoder, Service, StreamHello, encode};
 #[non_exhaustive]
 pub enum EnrolError {
     /// The host name of the endpoint has no address.
-    #[error("the far gateway {endpoint} has no known address")]
+    #[error(
+        "the far gateway {endpoint} has no known address (its name comes from the invite: check the name resolution \
+         of this machine, or make an invite with an IP address by longhaul peer invite --endpoint at the far gateway)"
+    )]
     Resolve {
         /// The endpoint of the invite.
         endpoint: String,

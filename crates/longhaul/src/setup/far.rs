@@ -24,9 +24,9 @@ use crate::{
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
-  longhaul setup far --allow 10.20.0.5:22 --endpoint 203.0.113.9:4810
-  longhaul setup far --allow 10.20.0.0/24:21 --endpoint gw.example:4810 --dry-run")]
+  sudo longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
+  sudo longhaul setup far --allow 10.20.0.5:22 --endpoint 203.0.113.9:4810
+  sudo longhaul setup far --allow 10.20.0.0/24:21 --endpoint gw.example:4810 --dry-run")]
 pub(super) struct Args {
     /// Server that the other gateway may reach: HOST:PORT, or a network such as 10.20.0.0/24:21;
     /// may be given several times
@@ -54,6 +54,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { places, .. } = args;
+    places.ensure_writable()?;
     let (mut document, key_file) = places.open(TITLE)?;
     let port = args.endpoint.port;
     let any = match &args.endpoint.host {

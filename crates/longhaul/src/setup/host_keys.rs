@@ -132,9 +132,9 @@ fn confirm_on_terminal() -> anyhow::Result<Option<bool>> {
     eprintln!(
         "On the server, this command prints the same line: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
     );
-    let answer: Option<String> = ask("Is this the key of the server, yes or no [no]")?;
-    let answer = answer.unwrap_or_default().to_ascii_lowercase();
-    Ok(Some(matches!(answer.as_str(), "y" | "yes")))
+    let question = "Is this the key of the server, yes or no [no]";
+    let is_yes = |text: &str| Ok(["y", "yes"].iter().any(|it| text.eq_ignore_ascii_case(it)));
+    Ok(Some(ask(question, is_yes)?.unwrap_or(false)))
 }
 
 /// Returns the name of the file with the host keys of servers.

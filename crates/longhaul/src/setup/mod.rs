@@ -13,6 +13,10 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use gatewayd::config::Config;
 use link::{Identity, IdentityError};
+use nix::{
+    errno::Errno,
+    unistd::{AccessFlags, access, geteuid},
+};
 
 use crate::{document::Document, exit, places};
 
@@ -25,9 +29,9 @@ use crate::{document::Document, exit, places};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
-  longhaul setup far --allow 10.20.0.5:22 --endpoint 203.0.113.9:4810
-  longhaul setup near
+  sudo longhaul setup far --allow 10.20.0.5:21 --endpoint 203.0.113.9:4810
+  sudo longhaul setup far --allow 10.20.0.5:22 --endpoint 203.0.113.9:4810
+  sudo longhaul setup near
 
 Exit codes: 0 done; 1 a step failed; 2 wrong use or configuration.")]
 pub(crate) struct Args {
@@ -66,6 +70,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl LocationArgs {
+    /// Checks whether this user may write the configuration and the key. The caller does this
+    /// before it asks questions.
+    ///
+    /// # Errors
+    /// If a folder is not writable. The text names the command for root.
+    fn ensure_writable(&self) -> anyhow::Result<()> {
+        if self.dry_run || geteuid().is_root() {
+            return Ok(());
+        }
+        let config = std::path::absolute(&self.config)?;
+        let state = std::path::absolute(&self.state)?;
+        for folder in [config.parent().unwrap_or(&config), &state] {
+            // The command makes missing folders.
+            let mut present = folder.ancestors().skip_while(|it| !it.exists());
+            let present = present.next().unwrap_or(folder);
+            let denied = access(present, AccessFlags::W_OK | AccessFlags::X_OK);
+            anyhow::ensure!(
+                denied != Err(Errno::EACCES),
+                "this user may not write to {}: {}",
+                present.display(),
+                exit::as_root()
+            );
+        }
+        Ok(())
+    }
+
     /// Opens the configuration file, and determines the path of the key file. A new configuration
     /// gets a key file in the state folder.
     fn open(&self, title: &str) -> anyhow::Result<(Document, PathBuf)> {
@@ -132,7 +162,7 @@ fn key(path: &Path) -> anyhow::Result<Identity> {
 
 /// Asks a question on the terminal until the answer is valid. Returns `None` if the answer is
 /// empty, or if there is no terminal.
-fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::Result<Option<T>> {
+fn ask<T>(question: &str, parse: impl Fn(&str) -> Result<T, String>) -> anyhow::Result<Option<T>> {
     if !io::stdin().is_terminal() {
         return Ok(None);
     }
@@ -143,7 +173,7 @@ fn ask<T: std::str::FromStr<Err: std::fmt::Display>>(question: &str) -> anyhow::
         io::stdin().lock().read_line(&mut line)?;
         match line.trim() {
             "" => return Ok(None),
-            text => match text.parse() {
+            text => match parse(text) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(error) => eprintln!("{error}"),
             },

@@ -32,10 +32,10 @@ use crate::{admin, document::Document, exit, peer::invite::peer_name, places, se
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  longhaul setup near
-  longhaul setup near --invite-file invite --target 10.20.0.5:21 --listen 0.0.0.0:21
-  longhaul setup near --invite-file invite --service ssh --target 10.20.0.5 --listen 0.0.0.0:2222
-  ssh far longhaul peer invite | longhaul setup near --invite-file - --target 10.20.0.5:21")]
+  sudo longhaul setup near
+  sudo longhaul setup near --invite-file invite --target 10.20.0.5:21 --listen 0.0.0.0:21
+  sudo longhaul setup near --invite-file invite --service ssh --target 10.20.0.5 --listen 0.0.0.0:2222
+  ssh root@far longhaul peer invite | sudo longhaul setup near --invite-file - --target 10.20.0.5:21")]
 pub(super) struct Args {
     #[arg(hide = true)]
     invite: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     target: Option<String>,
     /// Accept clients at this address and port
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Name of this gateway at the far gateway [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = peer_name)]
@@ -70,9 +70,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
          give --invite-file. At the far gateway, longhaul peer invite makes another one",
     )?;
     let Args { places, .. } = args;
+    places.ensure_writable()?;
     let invite = read_invite(args)?;
     let service = match args.service.or_else(|| service_of(args.target.as_deref())) {
-        None => ask("Service of the server, ftp or ssh [ftp]")?.unwrap_or(Service::Ftp),
+        None => ask("Service of the server, ftp or ssh [ftp]", str::parse)?.unwrap_or(Service::Ftp),
         Some(service) => service,
     };
     let target = target(service, args.target.as_deref())?;
@@ -88,7 +89,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
                 eprintln!("{why}");
             }
             let question = format!("Address for {service} clients [{usual}]");
-            ask(&question)?.unwrap_or(usual)
+            ask(&question, address)?.unwrap_or(usual)
         }
         Some(listen) => listen,
     };
@@ -189,15 +190,9 @@ fn target(service: Service, given: Option<&str>) -> anyhow::Result<Option<HostPo
     }
     let question =
         format!("{service} server behind the far gateway, HOST:PORT [none: clients name it]");
-    loop {
-        let Some(text) = ask::<String>(&question)? else {
-            return Ok(None);
-        };
-        match parse(&text) {
-            Ok(parsed) => return Ok(Some(parsed)),
-            Err(error) => eprintln!("{error}"),
-        }
-    }
+    ask(&question, |text| {
+        parse(text).map_err(|error| error.to_string())
+    })
 }
 
 /// A listener that the command adds.
@@ -273,6 +268,12 @@ fn read_invite(args: &Args) -> anyhow::Result<Invite> {
     text.parse::<Invite>().map_err(exit::wrong_use)
 }
 
+/// Parses the address of a listener.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |_| "expected ADDRESS:PORT, such as 0.0.0.0:2121".to_owned();
+    text.parse().map_err(wrong)
+}
+
 /// Returns the suggested address for the listener. `own` contains the addresses of listeners in the
 /// configuration. If one of them has the default FTP port, returns this address. If the default
 /// port cannot be used, returns another port and the reason.
@@ -334,8 +335,13 @@ fn enrol(invite: &Invite, public_key: PublicKey, name: &str) -> anyhow::Result<S
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let name = runtime.block_on(enrolment::enrol(invite, public_key, name))?;
-    Ok(name)
+    let enrolled = runtime.block_on(enrolment::enrol(invite, public_key, name));
+    enrolled.map_err(|error| {
+        anyhow::anyhow!(
+            "{}. The configuration was not written: remove the cause, and run the same command again",
+            mover::run::chain(&error)
+        )
+    })
 }
 
 /// Waits until the link to the far gateway is connected, and prints a message.
@@ -409,6 +415,16 @@ const TITLE: &str = "\
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_without_a_port_is_refused_with_the_expected_form() {
+        let expected = "expected ADDRESS:PORT, such as 0.0.0.0:2121";
+        for wrong in ["2121", "0.0.0.0", "localhost:21"] {
+            assert_eq!(address(wrong), Err(expected.to_owned()), "{wrong}");
+        }
+        let all = SocketAddr::from(([0, 0, 0, 0], 2121));
+        assert_eq!(address("0.0.0.0:2121"), Ok(all));
+    }
 
     #[test]
     fn a_port_that_is_not_free_is_named_with_its_cure() {

@@ -161,7 +161,9 @@ fn an_invite_that_is_of_no_use_is_refused_with_the_reason() {
     let seen = near.run(&["setup", "near", &again], &[], "");
     assert_refused(&seen, 2, "every user of this machine can read");
     printed(&far.run(&["peer", "rm", "--invites"], &[], ""));
-    assert_refused(&near.near(&again, &[]), 1, "was withdrawn");
+    let not_written = "was withdrawn: ask for a new one. The configuration was not written: remove the cause, \
+                       and run the same command again";
+    assert_refused(&near.near(&again, &[]), 1, not_written);
     // The configuration file is unchanged by all of that.
     let config = fs::read_to_string(near.config()).expect("there");
     assert!(!config.contains("[[peer]]"), "{config}");
