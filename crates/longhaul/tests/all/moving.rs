@@ -796,6 +796,10 @@ fn a_listing_that_is_refused_names_what_to_try() {
             "530 Login incorrect.",
             "530 Login incorrect. (is the user in the URL right",
         ),
+        (
+            "500 OOPS: vsftpd: refusing to run with writable root inside chroot()",
+            "inside chroot() (the fault is in the server, and not in user or password",
+        ),
     ] {
         let server = FakeServer::start(Behaviour {
             replies: [("USER", reply)].into(),

@@ -132,7 +132,7 @@ fn copy_through_a_listener_reaches_its_fixed_server_alone() {
     for words in [
         "530 Login incorrect",
         &format!("the listener {listener} has a fixed server"),
-        "the URL must name that server as target of the listener does",
+        "then the URL must name that server as target of the listener does",
     ] {
         copy(other, 1, words);
     }

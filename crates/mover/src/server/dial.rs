@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{
     ServerError,
-    error::{is_gateways_tls_refusal, requires_tls},
+    error::{is_forbidden_server, is_gateways_tls_refusal, requires_tls},
 };
 use crate::location::{Scheme, Server};
 
@@ -165,6 +165,7 @@ impl Dial {
             ServerError::LogIn(reply)
                 if !reply.is_temporary()
                     && !requires_tls(&reply)
+                    && !is_forbidden_server(&reply)
                     && !listener.is_ours
                     && !takes_names =>
             {
@@ -363,6 +364,48 @@ mod tests {
     use super::*;
     use crate::server::tests::reply;
 
+    fn behind() -> Route {
+        Route::Gateway(GatewayListener {
+            host: "gateway".to_owned(),
+            port: 21,
+            has_tls: false,
+            is_ours: false,
+            network: None,
+        })
+    }
+
+    #[test]
+    fn a_refusal_that_is_no_fault_of_the_account_names_its_own_cure() {
+        let hint = |greeting: &str, line: &str| {
+            let mut dial = Dial::for_tests(([127, 0, 0, 1], 21).into());
+            dial.route = behind();
+            let refused = ServerError::LogIn(reply(line));
+            let explained = dial.explain(refused, &reply(greeting));
+            explained.hint().unwrap_or_default()
+        };
+        let greetings = ["220 Longhaul gateway", "220 (vsFTPd 3.0.3)"];
+        let far = "530 gateway: 10.77.0.9:2121 is not allowed (reported by peer site-b)";
+        let loopback = "530 gateway: 127.0.0.1:21 is not allowed: loopback addresses must be listed explicitly \
+                        (reported by peer site-b)";
+        let near = "530 gateway: 10.77.0.9:2121 is not allowed at this listener";
+        let broken = "500 OOPS: vsftpd: refusing to run with writable root inside chroot()";
+        for greeting in greetings {
+            for (line, words) in [
+                (far, "allow in [far] of the far gateway's file"),
+                (loopback, "allow in [far] of the far gateway's file"),
+                (near, "allow of the gateway's listener"),
+                (broken, "the fault is in the server"),
+            ] {
+                let told = hint(greeting, line);
+                assert!(told.contains(words), "{line}: {told}");
+                assert!(!told.contains("check user"), "{line}: {told}");
+                assert!(!told.contains("~/.netrc"), "{line}: {told}");
+            }
+        }
+        let fixed = hint(greetings[1], "530 Login incorrect.");
+        assert!(fixed.starts_with("check user and password"), "{fixed}");
+    }
+
     #[test]
     fn a_refusal_without_tls_names_the_scheme_that_reaches_the_refusing_hop() {
         let gateway = "530 gateway: TLS is required here: choose explicit TLS (ftpes:// or --ssl-reqd), AUTH TLS comes \
@@ -379,15 +422,6 @@ mod tests {
             let explained = dial.explain(refused, &reply("220 Longhaul gateway"));
             assert!(explained.to_string().ends_with(line), "{explained}");
             explained.hint()
-        };
-        let behind = || {
-            Route::Gateway(GatewayListener {
-                host: "gateway".to_owned(),
-                port: 21,
-                has_tls: false,
-                is_ours: false,
-                network: None,
-            })
         };
         let ftpes = Some("write ftpes:// in place of ftp:// in the URL");
         for line in servers {

@@ -183,11 +183,19 @@ impl ServerError {
             }
             Self::Connect { .. } => "is it up, and the port right?",
             Self::TlsRequired(_) => "write ftpes:// in place of ftp:// in the URL",
+            Self::LogIn(reply) | Self::FixedServer { reply, .. }
+                if is_server_fault(reply) && !requires_tls(reply) =>
+            {
+                "the fault is in the server, and not in user or password: look at the server's configuration and log"
+            }
+            Self::LogIn(reply) if is_forbidden_server(reply) => {
+                return forbidden_server_hint(reply);
+            }
             Self::LogIn(reply) if !reply.is_temporary() && !requires_tls(reply) => {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
             Self::FixedServer { .. } => {
-                "the URL must name that server as target of the listener does; then check user and password. For \
+                "check user and password; then the URL must name that server as target of the listener does. For \
                  other servers add [[ftp]] with listen and clients, without target, to the gateway's file, and reload"
             }
             Self::Http(StatusCode::UNAUTHORIZED) => {
@@ -301,6 +309,34 @@ pub(super) fn requires_tls(reply: &Reply) -> bool {
     let text = reply.to_string().to_ascii_lowercase();
     let words = ["tls is required", "must use encryption", "tls required"];
     !reply.is_temporary() && words.iter().any(|it| text.contains(it))
+}
+
+/// Returns whether a reply to a log-in shows a fault of the server. Codes of the group x0z do not
+/// concern the account (RFC 959, section 4.2.1). For example, vsftpd refuses to serve a writable
+/// root directory with code 500.
+fn is_server_fault(reply: &Reply) -> bool {
+    (500..=504).contains(&reply.code().0)
+}
+
+/// Returns whether a gateway refuses the server that the log-in names.
+pub(super) fn is_forbidden_server(reply: &Reply) -> bool {
+    let text = reply.to_string();
+    text.starts_with("530 gateway: ") && text.contains(" is not allowed")
+}
+
+/// Returns the next step if a gateway refuses the server. The near gateway adds the name of the
+/// peer to a refusal of the far gateway.
+fn forbidden_server_hint(reply: &Reply) -> Option<&'static str> {
+    let text = reply.to_string();
+    if text.contains("(reported by peer ") {
+        Some(
+            "add this server to allow in [far] of the far gateway's file, and run longhaul reload there",
+        )
+    } else if text.contains(" is not allowed at this listener") {
+        Some("add this server to allow of the gateway's listener, and run longhaul reload there")
+    } else {
+        None
+    }
 }
 
 /// Returns whether a gateway, and not a server behind it, requires TLS for the log-in.
