@@ -160,14 +160,42 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use net::tls::CertificateRejection;
+
     use super::*;
     use crate::server::tests::reply;
 
     fn certificate_fault() -> ServerError {
         ServerError::Tls {
             host: "server".to_owned(),
+            is_of_gateway: false,
             source: io::ErrorKind::InvalidData.into(),
         }
+    }
+
+    #[test]
+    fn a_certificate_for_another_name_names_the_place_of_the_name() {
+        let hint = |is_of_gateway| {
+            let rejection = CertificateRejection::Name {
+                presented: "ftp.example.com".to_owned(),
+                has_names: true,
+                expected: "site-a".to_owned(),
+            };
+            with_hint(&ServerError::Tls {
+                host: "site-a".to_owned(),
+                is_of_gateway,
+                source: io::Error::new(io::ErrorKind::InvalidData, rejection),
+            })
+        };
+        let gateway = hint(true);
+        let words = "it is for ftp.example.com, not for site-a (write a name of the certificate into --gateway; ";
+        assert!(gateway.contains(words), "{gateway}");
+        assert!(hint(false).contains("into the URL; "), "{}", hint(false));
+        let other = with_hint(&certificate_fault());
+        assert!(
+            other.ends_with("(--tls-pin accepts one certificate, --tls-insecure any)"),
+            "{other}"
+        );
     }
 
     #[test]

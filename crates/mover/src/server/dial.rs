@@ -253,6 +253,7 @@ impl Dial {
         let made = connector.connect(connection, host, kind).await;
         made.map_err(|source| ServerError::Tls {
             host: host.to_owned(),
+            is_of_gateway: self.is_behind_gateway(),
             source,
         })
     }

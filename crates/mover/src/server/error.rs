@@ -7,6 +7,7 @@ use ftp::{
     reply::ReplyCode,
 };
 use hyper::StatusCode;
+use net::tls::CertificateRejection;
 
 use crate::{fence::FencedError, retry_action::RetryAction};
 
@@ -92,6 +93,8 @@ pub enum ServerError {
     Tls {
         /// The host name that the certificate must contain.
         host: String,
+        /// Whether the certificate is of a gateway's listener. Otherwise it is of a server.
+        is_of_gateway: bool,
         /// The reason. If the certificate is not accepted, the reason states why.
         #[source]
         source: io::Error,
@@ -202,6 +205,20 @@ impl ServerError {
                 "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file?"
             }
             Self::NoTls(_) => "ftp:// goes without TLS, ftps:// has it from the first byte",
+            Self::Tls {
+                source,
+                is_of_gateway,
+                ..
+            } if is_for_other_name(source) => match is_of_gateway {
+                true => {
+                    "write a name of the certificate into --gateway; otherwise --tls-pin accepts one certificate, \
+                     --tls-insecure any"
+                }
+                false => {
+                    "write a name of the certificate into the URL; otherwise --tls-pin accepts one certificate, \
+                     --tls-insecure any"
+                }
+            },
             Self::Tls { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
                 "--tls-pin accepts one certificate, --tls-insecure any"
             }
@@ -337,6 +354,18 @@ fn forbidden_server_hint(reply: &Reply) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Returns whether a certificate was rejected only because it is for other names.
+fn is_for_other_name(source: &io::Error) -> bool {
+    let rejection = source.get_ref().and_then(|it| it.downcast_ref());
+    matches!(
+        rejection,
+        Some(CertificateRejection::Name {
+            has_names: true,
+            ..
+        })
+    )
 }
 
 /// Returns whether a gateway, and not a server behind it, requires TLS for the log-in.

@@ -283,6 +283,7 @@ impl WebSession {
             }
         };
         let leg = leg.map_err(|source| ServerError::Tls {
+            is_of_gateway: false,
             host: name.to_owned(),
             source,
         })?;

@@ -45,8 +45,10 @@ pub enum CertificateRejection {
          not for {expected}"
     )]
     Name {
-        /// The names in the certificate.
+        /// The names in the certificate, or a text in place of them.
         presented: String,
+        /// Whether the certificate contains any name.
+        has_names: bool,
         /// The server's name in the target.
         expected: String,
     },
@@ -80,6 +82,7 @@ impl CertificateRejection {
                 presented,
             }) => {
                 return Self::Name {
+                    has_names: !presented.is_empty(),
                     presented: if presented.is_empty() {
                         "no name at all".to_owned()
                     } else {
