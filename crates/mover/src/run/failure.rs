@@ -1,6 +1,11 @@
 //! Errors of a task, at the source or at the destination.
 
-use std::io;
+use std::{io, sync::OnceLock};
+
+use nix::{
+    libc::EACCES,
+    unistd::{User, geteuid},
+};
 
 use crate::{job::RESUME_LEAST, plan::TaskFailure, retry_action::RetryAction, server::ServerError};
 
@@ -115,6 +120,9 @@ impl TaskError {
             message: match self {
                 Self::Server(error) => with_hint(error),
                 Self::Reconnection(error) => reconnection_message(error),
+                Self::Disk { source, .. } if source.raw_os_error() == Some(EACCES) => {
+                    format!("{} (this process runs as user {})", chain(self), own_user())
+                }
                 _ => chain(self),
             },
             // Bytes of a small file in a socket's buffer are no progress.
@@ -123,6 +131,17 @@ impl TaskError {
             is_anew: self.is_anew(),
         }
     }
+}
+
+/// Returns the name of the user of this process, or the user's number if it has no name.
+fn own_user() -> &'static str {
+    // A copy may lack the permission to read many files.
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let uid = geteuid();
+        let user = User::from_uid(uid).ok().flatten();
+        user.map_or_else(|| uid.to_string(), |it| it.name)
+    })
 }
 
 /// Returns the text of a server's error. The text includes a hint for the user if the error has a
@@ -161,6 +180,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use net::tls::CertificateRejection;
+    use nix::errno::Errno;
 
     use super::*;
     use crate::server::tests::reply;
@@ -195,6 +215,27 @@ mod tests {
         assert!(
             other.ends_with("(--tls-pin accepts one certificate, --tls-insecure any)"),
             "{other}"
+        );
+    }
+
+    #[test]
+    fn a_missing_permission_names_the_user_of_the_process() {
+        let message = |errno| {
+            let denied = io::Error::from(errno);
+            let failed = TaskError::disk("reading /srv/f2".to_owned())(denied);
+            failed.failure(0).message
+        };
+        let user = User::from_uid(geteuid()).ok().flatten();
+        let user = user.map_or_else(|| geteuid().to_string(), |it| it.name);
+        assert_eq!(
+            message(Errno::EACCES),
+            format!(
+                "reading /srv/f2: Permission denied (os error 13) (this process runs as user {user})"
+            )
+        );
+        assert_eq!(
+            message(Errno::EIO),
+            "reading /srv/f2: Input/output error (os error 5)"
         );
     }
 
