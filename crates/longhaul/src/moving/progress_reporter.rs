@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "measures how long a copy takes")]
 
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,7 +12,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mover::{
     job::Job,
     names::printable,
-    plan::{ContentProof, DryRunStep, FileEvent, FileOutcome, JobCounts, JobPurpose},
+    plan::{
+        ContentProof, DIRECTORY_FAILED, DryRunStep, FileEvent, FileOutcome, JobCounts, JobPurpose,
+    },
     run::{JobProgress, JobSummary},
 };
 use serde::Serialize;
@@ -52,6 +55,17 @@ pub(super) struct ProgressReporter {
     roots: Vec<String>,
     /// Destination path of each root.
     destinations: Vec<String>,
+    repeated: RepeatedFailures,
+}
+
+/// Failures of files whose directory cannot be made. Each such directory has one line of output,
+/// and not one line for each file.
+#[derive(Default)]
+struct RepeatedFailures {
+    /// Number of failures without a line of their own.
+    files: u64,
+    /// Reasons that were printed.
+    printed: HashSet<String>,
 }
 
 /// One line of the JSON output.
@@ -141,6 +155,7 @@ impl ProgressReporter {
             is_dry_run: job.plan.is_dry_run,
             roots: roots.collect(),
             destinations: destinations.collect(),
+            repeated: RepeatedFailures::default(),
         }
     }
 
@@ -168,6 +183,9 @@ impl ProgressReporter {
         }
         let path = self.path_with_destination(&path);
         match &note.result {
+            FileOutcome::Failed(reason) if self.repeated.count(reason) => {
+                tracing::info!("failed: {path}: {reason}");
+            }
             FileOutcome::Failed(reason) => {
                 self.bar.suspend(|| eprintln!("failed: {path}: {reason}"))
             }
@@ -316,6 +334,9 @@ impl ProgressReporter {
                 interrupted: summary.is_interrupted,
             }));
         }
+        if let Some(line) = self.repeated.summary() {
+            self.bar.suspend(|| eprintln!("{line}"));
+        }
         if output::is_quiet() {
             return Ok(());
         }
@@ -350,7 +371,7 @@ impl ProgressReporter {
             (tally.surplus, "only at DST"),
             (doomed, "would be deleted"),
             (tally.deleted, "deleted"),
-            (tally.left_out, "left out"),
+            (tally.left_out, left_out(tally.left_out)),
             (tally.failed, "failed"),
             (
                 self.failed_calls,
@@ -435,6 +456,43 @@ impl ProgressReporter {
     }
 }
 
+impl RepeatedFailures {
+    /// Counts a failure for which another line of output states the cause. Returns false if the
+    /// failure needs a line of its own.
+    fn count(&mut self, reason: &str) -> bool {
+        let Some(cause) = reason.strip_prefix(DIRECTORY_FAILED) else {
+            return false;
+        };
+        // Without a cause, the failure of the directory has a line of its own.
+        let is_repeated = cause.is_empty() || !self.printed.insert(cause.to_owned());
+        self.files += u64::from(is_repeated);
+        is_repeated
+    }
+
+    fn summary(&self) -> Option<String> {
+        let text = match self.files {
+            0 => return None,
+            1 => "one more file, because its directory cannot be made".to_owned(),
+            more => format!("{more} more files, because their directories cannot be made"),
+        };
+        let hint = if is_verbose() { "" } else { " (-v lists them)" };
+        Some(format!("failed: {text}{hint}"))
+    }
+}
+
+/// Returns the word for skipped entries, with the option that lists them.
+fn left_out(count: u64) -> &'static str {
+    match is_verbose() {
+        true => "left out",
+        false => one_or("left out (-v lists it)", "left out (-v lists them)", count),
+    }
+}
+
+/// Whether the log shows skipped entries and repeated failures.
+fn is_verbose() -> bool {
+    tracing::enabled!(tracing::Level::INFO)
+}
+
 /// Returns `singular` if `count` is 1, and otherwise `plural`.
 fn one_or(singular: &'static str, plural: &'static str, count: u64) -> &'static str {
     if count == 1 { singular } else { plural }
@@ -464,4 +522,29 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 fn style() -> ProgressStyle {
     let style = "{prefix}{decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left; {msg}";
     ProgressStyle::with_template(style).expect("the template is right")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_made_has_one_line() {
+        let mut repeated = RepeatedFailures::default();
+        assert!(!repeated.count("the server refused MKD: 550 no"));
+        assert_eq!(repeated.summary(), None);
+        let with_cause = format!("{DIRECTORY_FAILED}: 550 no");
+        let counted: Vec<bool> = [
+            with_cause.as_str(),
+            &with_cause,
+            DIRECTORY_FAILED,
+            DIRECTORY_FAILED,
+        ]
+        .map(|reason| repeated.count(reason))
+        .to_vec();
+        assert_eq!(counted, [false, true, true, true]);
+        let words = "failed: 3 more files, because their directories cannot be made";
+        let summary = repeated.summary().expect("three were counted");
+        assert!(summary.starts_with(words), "{summary}");
+    }
 }

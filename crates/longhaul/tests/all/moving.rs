@@ -124,7 +124,7 @@ fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
     let dry = sync(
         &["-n"],
         0,
-        "2 files would be copied, 14 B; 1 only at DST; 1 left out",
+        "2 files would be copied, 14 B; 1 only at DST; 1 left out (-v lists it)",
     );
     assert!(dry.contains(&format!("would copy {from}/sub/b")), "{dry}");
     assert!(!Path::new(&folder.path("to/a")).exists());
@@ -783,6 +783,29 @@ fn a_copy_compares_content_and_leaves_out_what_may_still_be_written() {
     copy(&["--settle", "10min"], "1 left out");
     assert!(!Path::new(&folder.path("to/new")).exists());
     copy(&[], "1 file copied");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_has_one_line_for_all_its_files() {
+    let folder = Folder::new("unmade");
+    let names: Vec<String> = (0..5).map(|number| format!("from/day/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    write(&folder, &names);
+    let server = FakeServer::start(Behaviour {
+        replies: [("MKD", "550 Create directory operation failed.")].into(),
+        ..Behaviour::default()
+    });
+    let (from, to) = (folder.path("from"), format!("ftp://{}/", server.address()));
+    let output = longhaul(&["copy", &from, &to, "--retries", "0"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = "failed: 5 more files, because their directories cannot be made (-v lists them)";
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(
+        said.contains("the server refused MKD: 550 Create"),
+        "{said}"
+    );
+    assert!(said.contains(last), "{said}");
 }
 
 #[test]

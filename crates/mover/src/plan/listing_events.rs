@@ -8,7 +8,7 @@ use ftp::{
 };
 
 use super::{
-    Planner,
+    DIRECTORY_FAILED, Planner,
     compare::{Difference, FileDecision, compare, decide, what_is_there},
     event::RootKind,
     file_event::{DryRunStep, FileEvent, FileOutcome},
@@ -633,7 +633,7 @@ impl Planner {
             Ok(()) => {}
             Err((file, Presence::There)) => self.move_now(file),
             Err((file, _)) => {
-                self.note_failure(file.root, file.path, "its directory cannot be made");
+                self.note_failure(file.root, file.path, DIRECTORY_FAILED);
             }
         }
     }

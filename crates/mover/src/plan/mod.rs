@@ -380,11 +380,11 @@ impl Planner {
         match &task {
             Task::Make(directory) | Task::Replace(directory) => {
                 for file in self.tree.failed(directory) {
-                    self.note_failure(file.root, file.path, "its directory cannot be made");
+                    self.note_failure(file.root, file.path, DIRECTORY_FAILED);
                 }
             }
             Task::MakeParents { path, .. } => {
-                let reason = format!("its directory cannot be made: {message}");
+                let reason = format!("{DIRECTORY_FAILED}: {message}");
                 for file in self.parent_dirs.mark_failed(path, &reason) {
                     self.note_failure(file.root, file.path, &reason);
                 }
@@ -568,6 +568,10 @@ fn lost() -> TaskFailure {
         is_anew: false,
     }
 }
+
+/// Reason for the failure of a file whose directory at the destination cannot be made. A cause may
+/// follow. Without a cause, the failure of the directory is reported separately.
+pub const DIRECTORY_FAILED: &str = "its directory cannot be made";
 
 /// Maximum number of attempts per permitted retry. The limit applies to a task that moves bytes at
 /// each attempt but never completes.
