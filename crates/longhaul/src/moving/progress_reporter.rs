@@ -4,11 +4,12 @@
 
 use std::{
     collections::HashSet,
+    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use mover::{
     job::Job,
     names::printable,
@@ -520,8 +521,21 @@ fn is_zero(count: &u64) -> bool {
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 fn style() -> ProgressStyle {
-    let style = "{prefix}{decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left; {msg}";
-    ProgressStyle::with_template(style).expect("the template is right")
+    let style =
+        "{prefix}{decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}{left}; {msg}";
+    let style = ProgressStyle::with_template(style).expect("the template is right");
+    style.with_key("left", |state: &ProgressState, f: &mut dyn fmt::Write| {
+        // The bar shows an incomplete line if this write fails.
+        let _ = f.write_str(&time_left(state.pos(), state.eta()));
+    })
+}
+
+/// Returns the remaining time for the progress line. Before the first byte, the time is unknown.
+fn time_left(moved_bytes: u64, left: Duration) -> String {
+    match moved_bytes {
+        0 => String::new(),
+        _ => format!(", {:#} left", HumanDuration(left)),
+    }
 }
 
 #[cfg(test)]
@@ -546,5 +560,11 @@ mod tests {
         let words = "failed: 3 more files, because their directories cannot be made";
         let summary = repeated.summary().expect("three were counted");
         assert!(summary.starts_with(words), "{summary}");
+    }
+
+    #[test]
+    fn the_time_left_is_shown_only_after_the_first_byte() {
+        assert_eq!(time_left(0, Duration::ZERO), "");
+        assert_eq!(time_left(1, Duration::from_secs(30)), ", 30s left");
     }
 }

@@ -131,7 +131,7 @@ fn a_sync_and_a_check_say_what_they_did_by_words_and_exit_codes() {
     sync(
         &["--delete", "--max-delete", "10%"],
         1,
-        "--max-delete 10% does not allow that: nothing is deleted",
+        "--max-delete 10% does not allow that (look at them with -n, then give --max-delete 1): nothing is deleted",
     );
     // A small directory permits a few deletions.
     let done = sync(&["--delete"], 0, "1 deleted");

@@ -301,7 +301,10 @@ impl Planner {
         } else if deletion.max.allows(count, extra_files.there) {
             None
         } else {
-            Some(format!("--max-delete {} does not allow that", deletion.max))
+            Some(format!(
+                "--max-delete {} does not allow that (look at them with -n, then give --max-delete {count})",
+                deletion.max
+            ))
         };
         if let Some(refusal) = refusal {
             let message = format!(

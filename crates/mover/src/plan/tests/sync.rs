@@ -230,7 +230,7 @@ fn more_than_is_allowed_is_not_deleted_at_all() {
         assert_eq!((tally.deleted, tally.failed), (0, 1), "{limit}");
         let expected = format!(
             ": {gone} of the 20 entries of the destination would be deleted, and --max-delete {limit} does not \
-             allow that: nothing is deleted"
+             allow that (look at them with -n, then give --max-delete {gone}): nothing is deleted"
         );
         assert_eq!(trees.failures(), [expected]);
     }
