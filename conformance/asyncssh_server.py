@@ -1,0 +1,125 @@
+"""An SSH server by the library asyncssh: passwords, keyboard-interactive, keys, commands, and SFTP whose requests fail as a
+file says: `asyncssh_server.py SETTINGS`, a JSON file.
+
+The file of faults is read at each OPEN. Its keys: `fail_write_at` (the WRITE that covers this offset fails), `fail_close`,
+`fail_fsetstat`, `write_delay_s`.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+import asyncssh
+
+SETTINGS = {}
+QUESTIONS = [("Password: ", False), ("Code: ", True)]
+
+
+class Server(asyncssh.SSHServer):
+    """The ways of log-in that the settings name; each connection is counted in the log."""
+
+    def connection_made(self, connection):
+        self.connection = connection
+
+    def begin_auth(self, username):
+        keys = SETTINGS.get("authorized_keys")
+        if keys and os.path.exists(keys):
+            self.connection.set_authorized_keys(keys)
+        if SETTINGS.get("banner"):
+            self.connection.send_auth_banner(SETTINGS["banner"])
+        return True
+
+    def password_auth_supported(self):
+        return "password" in SETTINGS["ways"]
+
+    def validate_password(self, username, password):
+        return (username, password) == (SETTINGS["user"], SETTINGS["password"])
+
+    def kbdint_auth_supported(self):
+        return "keyboard-interactive" in SETTINGS["ways"]
+
+    def get_kbdint_challenge(self, username, lang, submethods):
+        return "Two questions", "Answer both.", "", QUESTIONS
+
+    def validate_kbdint_response(self, username, responses):
+        return username == SETTINGS["user"] and list(responses) == [SETTINGS["password"], SETTINGS["code"]]
+
+    def public_key_auth_supported(self):
+        return "publickey" in SETTINGS["ways"]
+
+
+class Files(asyncssh.SFTPServer):
+    """Files of the account that runs the server, with the faults that are set."""
+
+    faults = {}
+
+    def open(self, path, pflags, attrs):
+        self.faults = faults()
+        return super().open(path, pflags, attrs)
+
+    async def write(self, file_obj, offset, data):
+        if self.faults.get("write_delay_s"):
+            await asyncio.sleep(self.faults["write_delay_s"])
+        at = self.faults.get("fail_write_at")
+        if at is not None and offset <= at < offset + len(data):
+            raise asyncssh.SFTPFailure("injected: no space left on device")
+        return super().write(file_obj, offset, data)
+
+    def close(self, file_obj):
+        is_upload = file_obj.writable()
+        super().close(file_obj)
+        if is_upload and self.faults.get("fail_close"):
+            raise asyncssh.SFTPFailure("injected: quota exceeded at close")
+
+    def fsetstat(self, file_obj, attrs):
+        if self.faults.get("fail_fsetstat"):
+            raise asyncssh.SFTPPermissionDenied("injected: attributes cannot be set")
+        return super().fsetstat(file_obj, attrs)
+
+    def setstat(self, path, attrs, **more):
+        if faults().get("fail_fsetstat"):
+            raise asyncssh.SFTPPermissionDenied("injected: attributes cannot be set")
+        return super().setstat(path, attrs, **more)
+
+
+def faults():
+    try:
+        with open(SETTINGS["faults"]) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return {}
+
+
+async def execute(process):
+    """Runs a command, or the shell."""
+    command = process.command or "exec /bin/sh"
+    child = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, cwd=SETTINGS["home"],
+                             env={**os.environ, **process.env, "HOME": SETTINGS["home"]})
+    try:
+        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+        await process.stdout.drain()
+        process.exit(await asyncio.to_thread(child.wait))
+    finally:
+        if child.poll() is None:
+            child.kill()
+
+
+async def serve():
+    await asyncssh.create_server(
+        Server, SETTINGS["address"], SETTINGS["port"], server_host_keys=[SETTINGS["host_key"]],
+        sftp_factory=Files, process_factory=execute, encoding=None, allow_scp=False, login_timeout=60,
+        compression_algs=None)
+    await asyncio.Event().wait()
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        SETTINGS.update(json.load(file))
+    os.chdir(SETTINGS["home"])
+    asyncio.run(serve())
+
+
+main()
