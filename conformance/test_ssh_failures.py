@@ -1,0 +1,242 @@
+"""What SFTP clients report when an upload or a download does not succeed: requests that the server refuses late, a full disk, a
+link that is cut, and gateways and servers that are killed.
+
+With `early = "held"` no client exits with 0 for a file that is not whole, and none succeeds through the pair where it fails
+directly. The table of exit statuses is in target/conformance-ssh-failures.md.
+"""
+
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+import pages
+import ssh_servers
+import ssh_world
+from files import digest, make_file
+from ssh_clients import CLIENTS, Cell, Unsupported, missing_program
+from world import ADDRESS_B, ROOT, Path
+
+PATH = Path("100 Mbit/s", "100ms", "0%")
+PORT, FULL_PORT, FULL_SERVER_PORT = 2311, 2312, 2232
+SIZE, CUT_SIZE, FULL_SIZE, FULL_TMPFS = 8_000_000, 30_000_000, 8_000_000, "4m"
+OUTAGE_S = 5
+# A client that is cut off ends within this time after the gateway or the server has returned.
+END_MAX_S = 60
+LATE = {"WRITE fails in the middle": {"fail_write_at": SIZE // 2}, "last WRITE fails": {"fail_write_at": SIZE - 1},
+        "CLOSE fails": {"fail_close": True}, "FSETSTAT fails": {"fail_fsetstat": True}, "none": {}}
+SFTP_CLIENTS = [name for name, client in CLIENTS.items() if not client.is_exec]
+QUICK_CLIENTS = ["sftp", "sshfs", "lftp", "curl", "rsync"]
+CUTS = ["no packets for 5 s", "near gateway killed", "far gateway killed", "server killed"]
+
+
+class FullServer(ssh_servers.SshServer):
+    """OpenSSH with a folder on a small tmpfs, which lies in the mount namespace of the server."""
+
+    def __init__(self, world, server):
+        super().__init__(server.name, server.port, server.home, server.host_key, os.path.join(server.folder, "full"))
+        self.pid = world.processes["full"].pid
+
+    def file(self, name=""):
+        return os.path.join(f"/proc/{self.pid}/root", self.folder.lstrip("/"), name)
+
+    def empty(self):
+        for name in os.listdir(self.file()):
+            os.remove(self.file(name))
+
+
+class Place:
+    """The server with faults and the server with the full disk, and their listeners."""
+
+    def __init__(self, world):
+        self.world = world
+        self.server = ssh_servers.start_asyncssh(world, "failing")
+        self.full = FullServer(world, ssh_servers.start_openssh(world, "full", FULL_SERVER_PORT, tmpfs=FULL_TMPFS))
+        self.has_gateways = ssh_world.knows_ssh(world)
+        self.start_pair()
+
+    def start_pair(self):
+        if self.has_gateways:
+            self.world.allowed = [self.server.place(), self.full.place()]
+            ssh_world.start_pair(
+                self.world, ssh_world.listener(PORT, self.server.place(), early="held")
+                + ssh_world.listener(FULL_PORT, self.full.place(), early="held"),
+                [self.server.known_host(), self.full.known_host()])
+
+    def restart_server(self):
+        ssh_servers.start_asyncssh(self.world, "failing")
+
+    def cell(self, server, port):
+        """A cell through the pair, or a direct one if there is none."""
+        return Cell(self.world, server, "127.0.0.1", port, 120) if self.has_gateways else self.direct(server)
+
+    def direct(self, server):
+        return Cell(self.world, server, ADDRESS_B, server.port, 120)
+
+
+@pytest.fixture(scope="module")
+def place(world):
+    return Place(world)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Results through the pair and directly, by what fails and by client; written at the end."""
+    table = {}
+    yield table
+    clients = [client for client in CLIENTS if any(key[1] == client for key in table)]
+    rows = [(what, *(table.get((what, client), "") for client in clients)) for what in dict.fromkeys(key[0] for key in table)]
+    with open(os.path.join(ROOT, "target", "conformance-ssh-failures.md"), "w") as file:
+        file.write("\n".join(["Exit status, and whether the file is whole: through the pair / directly.", "",
+                              *pages.table(["", *clients], rows), ""]))
+
+
+class Outcome:
+    """How a client has ended: its exit status, and whether the file is whole."""
+
+    def __init__(self, cell, source, target, hung=False):
+        self.status = None if hung else cell.status
+        self.said = cell.said
+        self.is_whole = os.path.exists(target) and digest(source) == digest(target)
+
+    @property
+    def lies(self):
+        return self.status == 0 and not self.is_whole
+
+    def __str__(self):
+        return f"{'hangs' if self.status is None else self.status}{'' if self.is_whole else ', not whole'}"
+
+
+def skip_missing(client, options, quick=QUICK_CLIENTS):
+    if options.quick and client not in quick:
+        pytest.skip("not with --quick")
+    if missing := missing_program(client):
+        pytest.skip(f"not here: {missing}")
+
+
+def upload(cell, client, size, with_attributes=False):
+    cell.fresh()
+    make_file(cell.here("up"), size)
+    verb = CLIENTS[client].put_attributes if with_attributes else CLIENTS[client].put
+    try:
+        verb(cell, "up")
+    except subprocess.TimeoutExpired:
+        return Outcome(cell, cell.here("up"), cell.server.file("up"), hung=True)
+    return Outcome(cell, cell.here("up"), cell.server.file("up"))
+
+
+@pytest.mark.parametrize("client", SFTP_CLIENTS)
+@pytest.mark.parametrize("fault", LATE)
+def test_an_upload_that_the_server_refuses_late_fails(world, place, table, options, fault, client):
+    skip_missing(client, options, SFTP_CLIENTS)
+    ssh_servers.set_faults(world, "failing", **LATE[fault])
+    try:
+        with_attributes = fault == "FSETSTAT fails"
+        direct = upload(place.direct(place.server), client, SIZE, with_attributes)
+        if not place.has_gateways:
+            table[fault, client] = f"- / {direct}"
+            pytest.skip(f"directly: {direct}")
+        through = upload(place.cell(place.server, PORT), client, SIZE, with_attributes)
+    except Unsupported:
+        pytest.skip(f"{client} sets no attributes")
+    finally:
+        ssh_servers.set_faults(world, "failing")
+    table[fault, client] = f"{through} / {direct}"
+    assert through.status is not None, f"hangs; directly: {direct}"
+    assert not through.lies, f"exit status 0 for a file that is not whole; directly: {direct}; {through.said[-300:]}"
+    assert through.status != 0 or direct.status == 0, f"exit status 0 through the pair; directly: {direct}"
+    assert through.status == 0 or direct.status != 0, f"exit status {through.status}, 0 directly: {through.said[-300:]}"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_upload_to_a_full_disk_fails(world, place, table, options, client):
+    skip_missing(client, options, CLIENTS)
+    outcome = upload(place.cell(place.full, FULL_PORT), client, FULL_SIZE)
+    direct = upload(place.direct(place.full), client, FULL_SIZE) if place.has_gateways else outcome
+    table["disk full", client] = f"{outcome if place.has_gateways else '-'} / {direct}"
+    assert not outcome.is_whole, "the disk must be too small"
+    if outcome.lies and direct.lies:
+        pytest.skip("lies directly, too")
+    assert not outcome.lies, f"exit status 0; directly: {direct}"
+    assert outcome.status is not None, f"hangs; directly: {direct}"
+
+
+class Moving:
+    """A transfer by a client in a thread: a fifth of the file has arrived."""
+
+    def __init__(self, world, cell, client, is_upload):
+        self.cell, self.hung = cell, False
+        cell.fresh()
+        self.source, self.target = (cell.here("moved"), cell.server.file("moved"))
+        if not is_upload:
+            self.source, self.target = cell.server.file("moved"), cell.got("moved")
+        make_file(self.source, CUT_SIZE)
+        folder = os.path.dirname(self.target)
+
+        def move():
+            try:
+                (CLIENTS[client].put if is_upload else CLIENTS[client].get)(cell, "moved")
+            except subprocess.TimeoutExpired:
+                self.hung = True
+
+        self.thread = threading.Thread(target=move)
+        self.thread.start()
+        # rsync and rclone give the file its name at the end.
+        arrived = lambda: sum(entry.stat().st_size for entry in os.scandir(folder))
+        world.wait(lambda: not self.thread.is_alive() or arrived() > CUT_SIZE // 5, "a fifth of the transfer", 60)
+        assert self.thread.is_alive(), f"it must be hit while under way: {cell.status}, {cell.said[-300:]}"
+
+    def outcome(self):
+        self.thread.join()
+        return Outcome(self.cell, self.source, self.target, self.hung)
+
+
+def cut(world, place, what):
+    """Disturbs a transfer; what was killed is started again after a second."""
+    if what == "no packets for 5 s":
+        world.wan("set", "--outage", "on")
+        time.sleep(OUTAGE_S)
+        world.wan("set", "--outage", "off")
+    elif what == "server killed":
+        world.kill("failing")
+        time.sleep(1)
+        place.restart_server()
+    else:
+        site = "a" if what.startswith("near") else "b"
+        world.kill(f"gateway-{site}")
+        time.sleep(1)
+        world.start_gateway(site)
+        world.connected()
+
+
+def moved(world, place, client, what, is_upload, cell):
+    moving = Moving(world, cell, client, is_upload)
+    cut(world, place, what)
+    begun = time.monotonic()
+    moving.thread.join(END_MAX_S + 1)
+    took = time.monotonic() - begun
+    return moving.outcome(), took
+
+
+@pytest.mark.parametrize("direction", ["upload", "download"])
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("what", CUTS)
+def test_a_transfer_that_is_cut_fails_or_is_whole(world, place, table, options, what, client, direction):
+    skip_missing(client, options)
+    if not place.has_gateways and "gateway" in what:
+        pytest.skip("there are no gateways")
+    if world.processes["failing"].poll() is not None:
+        place.restart_server()
+    is_upload = direction == "upload"
+    outcome, took = moved(world, place, client, what, is_upload, place.cell(place.server, PORT))
+    table[f"{what}, {direction}", client] = f"{outcome}, {took:.0f} s"
+    if outcome.lies and place.has_gateways and what == "server killed":
+        direct, _ = moved(world, place, client, what, is_upload, place.direct(place.server))
+        if direct.lies:
+            pytest.skip("lies directly, too")
+    assert not outcome.lies, f"exit status 0 for a file that is not whole: {outcome.said[-300:]}"
+    assert outcome.status is not None and took <= END_MAX_S, f"does not end within {END_MAX_S} s"
+    if what == CUTS[0]:
+        assert outcome.status == 0 and outcome.is_whole, f"a pause ends no transfer: {outcome}; {outcome.said[-300:]}"
