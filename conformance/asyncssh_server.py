@@ -1,8 +1,8 @@
 """An SSH server by the library asyncssh: passwords, keyboard-interactive, keys, commands, and SFTP whose requests fail as a
 file says: `asyncssh_server.py SETTINGS`, a JSON file.
 
-The file of faults is read at each OPEN. Its keys: `fail_write_at` (the WRITE that covers this offset fails), `fail_close`,
-`fail_fsetstat`, `write_delay_s`.
+The file of faults is read at each OPEN. Its keys: `fail_write_at` (the WRITE that covers this offset fails), `fail_writes_from`
+(WRITEs fail from this offset on), `fail_close`, `fail_fsetstat`, `write_delay_s`.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import asyncssh
+import asyncssh.packet
 
 SETTINGS = {}
 QUESTIONS = [("Password: ", False), ("Code: ", True)]
@@ -63,9 +64,15 @@ class Files(asyncssh.SFTPServer):
         if self.faults.get("write_delay_s"):
             await asyncio.sleep(self.faults["write_delay_s"])
         at = self.faults.get("fail_write_at")
-        if at is not None and offset <= at < offset + len(data):
+        start = self.faults.get("fail_writes_from")
+        end = offset + len(data)
+        if at is not None and offset <= at < end or start is not None and end > start:
             raise asyncssh.SFTPFailure("injected: no space left on device")
         return super().write(file_obj, offset, data)
+
+    def exit(self):
+        # scp takes a subsystem without an exit status for a failure.
+        self.channel.exit(0)
 
     def close(self, file_obj):
         is_upload = file_obj.writable()
@@ -118,6 +125,9 @@ async def serve():
 def main():
     with open(sys.argv[1]) as file:
         SETTINGS.update(json.load(file))
+    if SETTINGS.get("lenient"):
+        # rclone's library sends more in OPEN than the library wants.
+        asyncssh.packet.SSHPacket.check_end = lambda packet: None
     os.chdir(SETTINGS["home"])
     asyncio.run(serve())
 

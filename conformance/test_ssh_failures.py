@@ -25,7 +25,8 @@ SIZE, CUT_SIZE, FULL_SIZE, FULL_TMPFS = 8_000_000, 30_000_000, 8_000_000, "4m"
 OUTAGE_S = 5
 # A client that is cut off ends within this time after the gateway or the server has returned.
 END_MAX_S = 60
-LATE = {"WRITE fails in the middle": {"fail_write_at": SIZE // 2}, "last WRITE fails": {"fail_write_at": SIZE - 1},
+LATE = {"WRITEs fail from the middle on": {"fail_writes_from": SIZE // 2},
+        "one WRITE fails in the middle": {"fail_write_at": SIZE // 2}, "last WRITE fails": {"fail_write_at": SIZE - 1},
         "CLOSE fails": {"fail_close": True}, "FSETSTAT fails": {"fail_fsetstat": True}, "none": {}}
 SFTP_CLIENTS = [name for name, client in CLIENTS.items() if not client.is_exec]
 QUICK_CLIENTS = ["sftp", "sshfs", "lftp", "curl", "rsync"]
@@ -52,7 +53,7 @@ class Place:
 
     def __init__(self, world):
         self.world = world
-        self.server = ssh_servers.start_asyncssh(world, "failing")
+        self.server = ssh_servers.start_asyncssh(world, "failing", lenient=True)
         self.full = FullServer(world, ssh_servers.start_openssh(world, "full", FULL_SERVER_PORT, tmpfs=FULL_TMPFS))
         self.has_gateways = ssh_world.knows_ssh(world)
         self.start_pair()
@@ -66,7 +67,7 @@ class Place:
                 [self.server.known_host(), self.full.known_host()])
 
     def restart_server(self):
-        ssh_servers.start_asyncssh(self.world, "failing")
+        ssh_servers.start_asyncssh(self.world, "failing", lenient=True)
 
     def cell(self, server, port):
         """A cell through the pair, or a direct one if there is none."""
@@ -147,7 +148,9 @@ def test_an_upload_that_the_server_refuses_late_fails(world, place, table, optio
     assert through.status is not None, f"hangs; directly: {direct}"
     assert not through.lies, f"exit status 0 for a file that is not whole; directly: {direct}; {through.said[-300:]}"
     assert through.status != 0 or direct.status == 0, f"exit status 0 through the pair; directly: {direct}"
-    assert through.status == 0 or direct.status != 0, f"exit status {through.status}, 0 directly: {through.said[-300:]}"
+    # OpenSSH forgets a WRITE that failed if the next one succeeds; through the pair it may fail, since the handle has.
+    assert through.status == 0 or direct.status != 0 or direct.lies, (
+        f"exit status {through.status}, 0 directly: {through.said[-300:]}")
 
 
 @pytest.mark.parametrize("client", CLIENTS)
