@@ -36,6 +36,7 @@ class Server(asyncssh.SSHServer):
         return "password" in SETTINGS["ways"]
 
     def validate_password(self, username, password):
+        print("a password has come", flush=True)
         return (username, password) == (SETTINGS["user"], SETTINGS["password"])
 
     def kbdint_auth_supported(self):

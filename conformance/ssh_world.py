@@ -3,7 +3,7 @@
 import json
 import os
 
-from world import ADDRESS_B
+from world import ADDRESS_B, Failure
 
 FIRST_PORT = 2301
 
@@ -16,7 +16,11 @@ def knows_ssh(world):
                      f'[[ssh]]\nlisten = "127.0.0.1:{FIRST_PORT}"\ntarget = "{ADDRESS_B}:22"\n')
     done = world.run(world.longhaul, "gateway", "check", "--config", path, capture_output=True, text=True)
     os.remove(path)
-    return "unknown field `ssh`" not in done.stderr and done.returncode == 0
+    if 'unknown field "ssh"' in done.stderr:
+        return False
+    if done.returncode != 0:
+        raise Failure(f"a plain [[ssh]] section is refused: {done.stderr.strip()}")
+    return True
 
 
 def listener(port, target=None, **settings):
