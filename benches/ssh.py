@@ -1,0 +1,394 @@
+"""SFTP, scp and rsync over a long path: each client through an SSH listener of the gateways, directly, and through a `[[forward]]`
+of the same link.
+
+The parts, with what is required of the way through the listener:
+
+  - `bulk`: a large file up and down, by the share of the ideal time. The ideal is the file at 94 % of the line, less the loss,
+    and two round trips; the time is that of the client's process, with its log-in. curl and paramiko upload through a listener
+    with `early = "all"`, because they wait for batches.
+  - `small files`: 200 files of 10 KB, in seconds.
+  - `log-in`: `ssh host true`, in round trips.
+  - `1 Gbit/s`: a file of 2.5 GB by sftp.
+  - `processor`: processor time of each gateway for a GB by sftp, less that of the same bytes through a forward.
+  - `RTT 0`: sftp and rsync on a path without distance, by the rate of the direct way.
+
+Directly and through the forward the files are smaller (`--peer-megabytes`), because their rate does not depend on the size. The
+ways go by turns, each file is compared, and the link is warm. `--write` puts the table into docs/results/ssh.md.
+"""
+
+import dataclasses
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import threading
+import time
+
+import bench
+import pages
+import ssh_servers
+import ssh_world
+from files import assert_same, make_file
+from ssh_clients import CLIENTS, Cell, missing_program, ssh_options
+from world import ADDRESS_B, Missing, Path, World
+
+LISTENER, EARLY_LISTENER, FORWARD, BYTES_FORWARD, BYTES_PORT = 2301, 2302, 2303, 2304, 9000
+PAYLOAD_SHARE, IDEAL_TRIPS = 0.94, 2
+GATEWAYS, EARLY, DIRECT, FORWARDED = "gateways", 'gateways, early = "all"', "directly", "forward"
+WARM_UP_BYTES = 20_000_000
+SMALL_FILES, SMALL_BYTES = 200, 10_000
+TIMEOUT_S = 3600
+PROCESSOR_MAX_S_PER_GB = 0.6
+LOG_IN_MAX_TRIPS = 4
+RTT_0_MIN = 0.9
+
+# Share of the ideal that a client reaches at least, by direction.
+BULK = {**{(client, direction): 0.88 for client in ("sftp", "scp", "sshfs", "lftp", "rclone") for direction in ("put", "get")},
+        **{(client, direction): 0.85 for client in ("rsync", "scp -O") for direction in ("put", "get")},
+        **{(client, direction): 0.80 for client in ("curl", "paramiko") for direction in ("put", "get")}}
+EARLY_PUTS = ("curl", "paramiko")
+# Seconds at most.
+SMALL = {("rsync", "put"): 10, ("rsync", "get"): 10, ("sftp", "put"): None, ("sftp", "get"): 90}
+
+
+@dataclasses.dataclass
+class Row:
+    """What the runs of one line of the table gave, by way, and what is required of the way through the gateways."""
+
+    name: str
+    unit: str
+    digits: int
+    # `>=` or `<=`.
+    sign: str = ""
+    bound: float = None
+    figures: dict = dataclasses.field(default_factory=dict)
+    # What else is worth saying.
+    note: str = ""
+
+    def add(self, way, figure):
+        self.figures.setdefault(way, []).append(figure)
+        print(f"  {self.name}, {way}: {figure:.{self.digits}f} {self.unit}", flush=True)
+
+    def missed(self):
+        """The way that misses the bound, as text, or None."""
+        way = EARLY if EARLY in self.figures else GATEWAYS
+        if self.bound is None or way not in self.figures:
+            return None
+        reached = statistics.median(self.figures[way])
+        is_kept = reached >= self.bound if self.sign == ">=" else reached <= self.bound
+        return None if is_kept else f"{self.name}: {reached:.{self.digits}f} {self.unit}, not {self.sign} {self.bound}"
+
+    def cells(self):
+        columns = [bench.spread(self.figures[way], self.digits) if way in self.figures else "-"
+                   for way in (GATEWAYS, EARLY, DIRECT, FORWARDED)]
+        required = f"{self.sign} {self.bound}" if self.bound is not None else "-"
+        verdict = "-" if self.bound is None or not {GATEWAYS, EARLY} & set(self.figures) else "no" if self.missed() else "yes"
+        return self.name, self.unit, *columns, required, verdict
+
+
+class Setup:
+    """A server, the pair if the program has `[[ssh]]`, and where each way leads."""
+
+    def __init__(self, world, args):
+        self.world, self.args = world, args
+        self.server = ssh_servers.start_openssh(world)
+        self.has_gateways = ssh_world.knows_ssh(world)
+        self.start_pair()
+
+    def start_pair(self):
+        target = self.server.place()
+        world = self.world
+        world.allowed = [target, f"{ADDRESS_B}:{BYTES_PORT}"]
+        near = "".join(f'[[forward]]\nlisten = "127.0.0.1:{port}"\ntarget = "{where}"\n'
+                       for port, where in ((FORWARD, target), (BYTES_FORWARD, f"{ADDRESS_B}:{BYTES_PORT}")))
+        if self.has_gateways:
+            near += ssh_world.listener(LISTENER, target) + ssh_world.listener(EARLY_LISTENER, target, early="all")
+            ssh_world.start_pair(world, near, [self.server.known_host()])
+        else:
+            world.pair(near)
+
+    def ways(self, early=False):
+        """The ways that there are, by name."""
+        found = {EARLY if early else GATEWAYS: ("127.0.0.1", EARLY_LISTENER if early else LISTENER)} if self.has_gateways else {}
+        found |= {DIRECT: (ADDRESS_B, self.server.port), FORWARDED: ("127.0.0.1", FORWARD)}
+        return {way: where for way, where in found.items() if self.args.way in way}
+
+    def cell(self, where):
+        cell = Cell(self.world, self.server, *where, timeout=TIMEOUT_S)
+        cell.fresh()
+        return cell
+
+    def move(self, client, direction, where, size):
+        """Moves a file and compares it; returns the seconds of the client."""
+        cell = self.cell(where)
+        source, target = cell.here("moved"), self.server.file("moved")
+        if direction == "get":
+            source, target = target, cell.got("moved")
+        make_file(source, size)
+        verb = CLIENTS[client].put if direction == "put" else CLIENTS[client].get
+        begun = time.monotonic()
+        verb(cell, "moved")
+        took = time.monotonic() - begun
+        bench.require(cell.status == 0, f"{client} {direction}: exit status {cell.status}: {cell.said[-300:]}")
+        assert_same(source, target)
+        cell.fresh()
+        return took
+
+    def warm_up(self):
+        """Lets the link learn its path."""
+        for direction in ("put", "get"):
+            if self.has_gateways:
+                self.move("sftp", direction, ("127.0.0.1", LISTENER), WARM_UP_BYTES)
+
+
+def ideal_s(path, size):
+    loss = float(path.loss.rstrip("%")) / 100
+    return size * 8 / (PAYLOAD_SHARE * bits_per_s(path.rate) * (1 - loss)) + IDEAL_TRIPS * seconds_of(path.rtt)
+
+
+def wanted(args, name):
+    return args.only in name
+
+
+def here(client):
+    """Whether a client is on this machine; says so if not."""
+    if missing := missing_program(client):
+        print(f"  {client}: {missing} is not here", flush=True)
+        return False
+    return True
+
+
+def by_turns(ways, run):
+    """Each run begins with another way."""
+    ways = list(ways.items())
+    return ways[run % len(ways):] + ways[:run % len(ways)] if ways else []
+
+
+def measure_bulk(setup, args, rows, name="bulk", clients=BULK, size=None, bounds=BULK):
+    size = size or args.megabytes * 1_000_000
+    for client, direction in clients:
+        row = Row(f"{name}: {client} {direction}, {size / 1e9:g} GB", "of ideal", 2, ">=", bounds[client, direction])
+        if not wanted(args, row.name) or not here(client):
+            continue
+        ways = setup.ways(early=client in EARLY_PUTS and direction == "put")
+        for run in range(args.runs):
+            for way, where in by_turns(ways, run):
+                is_peer = way in (DIRECT, FORWARDED)
+                if is_peer and run >= args.peer_runs:
+                    continue
+                amount = min(size, args.peer_megabytes * 1_000_000) if is_peer else size
+                row.add(way, ideal_s(args.path, amount) / setup.move(client, direction, where, amount))
+        rows.append(row)
+
+
+def measure_small_files(setup, args, rows):
+    for (client, direction), most in SMALL.items():
+        row = Row(f"small files: {client} {direction}, {SMALL_FILES} of {SMALL_BYTES // 1000} KB", "s", 1, "<=", most)
+        if not wanted(args, row.name) or not here(client):
+            continue
+        for run in range(args.runs):
+            for way, where in by_turns(setup.ways(), run):
+                if way in (DIRECT, FORWARDED) and run >= args.peer_runs:
+                    continue
+                row.add(way, small_files(setup, client, direction, where))
+        rows.append(row)
+
+
+def small_files(setup, client, direction, where):
+    cell = setup.cell(where)
+    source, target = cell.here("tree"), setup.server.file("tree")
+    if direction == "get":
+        source, target = target, cell.got("tree")
+    os.makedirs(source)
+    for number in range(SMALL_FILES):
+        with open(os.path.join(source, f"file {number:03}"), "wb") as file:
+            file.write(os.urandom(SMALL_BYTES))
+    # An empty folder of the client's is here already for `tree_put`.
+    begun = time.monotonic()
+    (CLIENTS[client].tree_put if direction == "put" else CLIENTS[client].tree_get)(cell, "tree")
+    took = time.monotonic() - begun
+    bench.require(cell.status == 0, f"{client} {direction}: exit status {cell.status}: {cell.said[-300:]}")
+    for number in range(SMALL_FILES):
+        name = f"file {number:03}"
+        assert_same(os.path.join(source, name), os.path.join(target, name))
+    cell.fresh()
+    return took
+
+
+def measure_log_in(setup, args, rows):
+    row = Row("log-in: ssh host true", "round trips", 1, "<=", LOG_IN_MAX_TRIPS)
+    if not wanted(args, row.name):
+        return
+    rtt_s = seconds_of(args.rtt)
+    for run in range(max(args.runs, 1 if args.quick else 5)):
+        for way, where in by_turns(setup.ways(), run):
+            cell = setup.cell(where)
+            begun = time.monotonic()
+            cell.run("ssh", *ssh_options(cell, "-p"), f"{cell.user}@{cell.host}", "true")
+            took = time.monotonic() - begun
+            bench.require(cell.status == 0, f"ssh host true: {cell.said[-300:]}")
+            row.add(way, took / rtt_s)
+    rows.append(row)
+
+
+def measure_processor(setup, args, rows):
+    """Processor time of the gateways by sftp and through a forward, for the same bytes."""
+    size = args.megabytes * 1_000_000
+    names = {site: f"processor: {what} gateway, {{}}" for site, what in (("a", "near"), ("b", "far"))}
+    if not setup.has_gateways or not wanted(args, "processor:"):
+        return
+    for direction in ("put", "get"):
+        found = {site: Row(names[site].format(f"sftp {direction}"), "s/GB beyond the link's", 2, "<=", PROCESSOR_MAX_S_PER_GB)
+                 for site in "ab"}
+        for run in range(args.runs):
+            link = spent(setup, lambda: send_bytes(setup, direction, size), size)
+            ssh = spent(setup, lambda: setup.move("sftp", direction, ("127.0.0.1", LISTENER), size), size)
+            for site, row in found.items():
+                row.add(GATEWAYS, ssh[site] - link[site])
+                print(f"    {ssh[site]:.2f} s/GB, of which the link has {link[site]:.2f}", flush=True)
+        rows += found.values()
+
+
+def spent(setup, call, size):
+    before = {site: processor_s(setup.world, site) for site in "ab"}
+    call()
+    return {site: (processor_s(setup.world, site) - before[site]) / size * 1e9 for site in "ab"}
+
+
+def send_bytes(setup, direction, size):
+    """Sends bytes that do not repeat through the forward, up or down."""
+    world = setup.world
+    path = world.path("bytes")
+    make_file(path, size)
+    with world.entered("b"):
+        listener = socket.create_server((ADDRESS_B, BYTES_PORT))
+    with world.entered("a"):
+        near = socket.create_connection(("127.0.0.1", BYTES_FORWARD))
+    with listener, near:
+        # An accepted socket is in the namespace of its listener.
+        far, _ = listener.accept()
+        with far:
+            source, sink = (near, far) if direction == "put" else (far, near)
+
+            def send():
+                with open(path, "rb") as file:
+                    source.sendfile(file)
+                source.shutdown(socket.SHUT_WR)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            left = size
+            buffer = bytearray(1 << 20)
+            while left and (got := sink.recv_into(buffer)):
+                left -= got
+            sender.join()
+    os.remove(path)
+    bench.require(left == 0, f"{left} of {size} bytes did not arrive")
+
+
+def measure_no_distance(args, rows):
+    """sftp and rsync without distance: the rate by that of the direct way."""
+    names = [(client, direction) for client in ("sftp", "rsync") for direction in ("put", "get")]
+    if not any(wanted(args, no_distance_name(*name)) for name in names):
+        return
+    path = Path("1 Gbit/s", "0ms", "0%")
+    with World(args.longhaul, path, args.keep) as inner:
+        setup = Setup(inner, args)
+        if not setup.has_gateways:
+            return
+        setup.warm_up()
+        size = args.megabytes * 1_000_000
+        for client, direction in names:
+            row = Row(no_distance_name(client, direction), "by the direct rate", 2, ">=", RTT_0_MIN)
+            if not wanted(args, row.name):
+                continue
+            for _ in range(args.runs):
+                direct = setup.move(client, direction, (ADDRESS_B, setup.server.port), size)
+                through = setup.move(client, direction, ("127.0.0.1", LISTENER), size)
+                row.add(GATEWAYS, direct / through)
+            rows.append(row)
+
+
+def no_distance_name(client, direction):
+    return f"RTT 0: {client} {direction}, 1 Gbit/s"
+
+
+def measure_fast(args, rows):
+    """A file of 2.5 GB by sftp at 1 Gbit/s."""
+    sizes = {"put": 0.85, "get": 0.85}
+    if not any(wanted(args, f"1 Gbit/s: sftp {direction}, 2.5 GB") for direction in sizes):
+        return
+    path = Path("1 Gbit/s", args.path.rtt, args.path.loss)
+    inner_args = type(args)(**{**vars(args), "path": path})
+    with World(args.longhaul, path, args.keep) as inner:
+        setup = Setup(inner, inner_args)
+        setup.warm_up()
+        size = args.megabytes * 2_500_000
+        bounds = {("sftp", direction): least for direction, least in sizes.items()}
+        measure_bulk(setup, inner_args, rows, "1 Gbit/s", list(bounds), size, bounds)
+
+
+def processor_s(world, site):
+    """What the gateway of a site has taken of processors since its start."""
+    with open(f"/proc/{world.processes[f'gateway-{site}'].pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def bits_per_s(rate):
+    found = re.fullmatch(r"([\d.]+) *([kMG]?)bit/s", rate)
+    bench.require(found, f"{rate}: not a rate such as '100 Mbit/s'")
+    return float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]
+
+
+def seconds_of(text):
+    bench.require(text.endswith("ms"), "--rtt must be in ms")
+    return float(text[:-2]) / 1000
+
+
+def measure(world, args):
+    if args.quick:
+        args.runs, args.peer_runs, args.megabytes, args.peer_megabytes = 1, 1, min(args.megabytes, 100), min(args.peer_megabytes, 10)
+    free = shutil.disk_usage(world.folder).free
+    if free < 12_500_000 * args.megabytes:
+        raise Missing(f"room for files of {2.5 * args.megabytes:.0f} MB in {world.folder}")
+    rows = []
+    setup = Setup(world, args)
+    if not setup.has_gateways:
+        print("  the program has no [[ssh]]: only the other ways are measured", flush=True)
+    setup.warm_up()
+    measure_bulk(setup, args, rows)
+    measure_small_files(setup, args, rows)
+    measure_log_in(setup, args, rows)
+    measure_processor(setup, args, rows)
+    world.stop_pair()
+    measure_fast(args, rows)
+    measure_no_distance(args, rows)
+    bench.require(rows, f"no row has {args.only!r} in its name")
+    table = pages.table(["", "", GATEWAYS, EARLY, DIRECT, FORWARDED, "required", "kept"], [row.cells() for row in rows])
+    print("\n".join(["", *table]), flush=True)
+    client = subprocess.run(["ssh", "-V"], capture_output=True, text=True).stderr.strip()
+    bench.write(args, "ssh", "SSH, SFTP and rsync over long paths", [
+        f"{args.path}, unless a row names another path. OpenSSH is the server ({client}). Median of {args.runs} runs with the lowest "
+        f"and the highest value. Directly and through a `[[forward]]`: {args.peer_runs} runs with files of at most "
+        f"{args.peer_megabytes} MB. The ideal time is that of [measuring](../measuring.md#ideal) with {IDEAL_TRIPS} round trips.",
+        "", *table])
+    if args.quick:
+        print("  small files: the log-in has its part in these figures, so none is a failure")
+    else:
+        bench.require_none([missed for row in rows if (missed := row.missed())])
+
+
+def extend(parser):
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--peer-runs", type=int, default=1, help="directly and through the forward")
+    parser.add_argument("--only", default="", help="rows with this in their names")
+    parser.add_argument("--way", default="", help="ways with this in their names")
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--peer-megabytes", type=int, default=50, help="directly and through the forward")
+
+
+if __name__ == "__main__":
+    bench.main(measure, __doc__, Path("300 Mbit/s", "200ms", "0.1%"), ["sftp", "rsync", "sshd"], extend)
