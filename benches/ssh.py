@@ -38,7 +38,7 @@ LISTENER, EARLY_LISTENER, FORWARD, BYTES_FORWARD, BYTES_PORT = 2301, 2302, 2303,
 PAYLOAD_SHARE, IDEAL_TRIPS = 0.94, 2
 GATEWAYS, EARLY, DIRECT, FORWARDED = "gateways", 'gateways, early = "all"', "directly", "forward"
 WARM_UP_BYTES = 20_000_000
-SMALL_FILES, SMALL_BYTES = 200, 10_000
+SMALL_FILES, QUICK_SMALL_FILES, SMALL_BYTES = 200, 20, 10_000
 TIMEOUT_S = 3600
 PROCESSOR_MAX_S_PER_GB = 0.6
 LOG_IN_MAX_TRIPS = 4
@@ -185,32 +185,32 @@ def measure_bulk(setup, args, rows, name="bulk", clients=BULK, size=None, bounds
 
 def measure_small_files(setup, args, rows):
     for (client, direction), most in SMALL.items():
-        row = Row(f"small files: {client} {direction}, {SMALL_FILES} of {SMALL_BYTES // 1000} KB", "s", 1, "<=", most)
+        count = QUICK_SMALL_FILES if args.quick else SMALL_FILES
+        row = Row(f"small files: {client} {direction}, {count} of {SMALL_BYTES // 1000} KB", "s", 1, "<=", most)
         if not wanted(args, row.name) or not here(client):
             continue
         for run in range(args.runs):
             for way, where in by_turns(setup.ways(), run):
                 if way in (DIRECT, FORWARDED) and run >= args.peer_runs:
                     continue
-                row.add(way, small_files(setup, client, direction, where))
+                row.add(way, small_files(setup, client, direction, where, count))
         rows.append(row)
 
 
-def small_files(setup, client, direction, where):
+def small_files(setup, client, direction, where, count):
     cell = setup.cell(where)
     source, target = cell.here("tree"), setup.server.file("tree")
     if direction == "get":
         source, target = target, cell.got("tree")
     os.makedirs(source)
-    for number in range(SMALL_FILES):
+    for number in range(count):
         with open(os.path.join(source, f"file {number:03}"), "wb") as file:
             file.write(os.urandom(SMALL_BYTES))
-    # An empty folder of the client's is here already for `tree_put`.
     begun = time.monotonic()
     (CLIENTS[client].tree_put if direction == "put" else CLIENTS[client].tree_get)(cell, "tree")
     took = time.monotonic() - begun
     bench.require(cell.status == 0, f"{client} {direction}: exit status {cell.status}: {cell.said[-300:]}")
-    for number in range(SMALL_FILES):
+    for number in range(count):
         name = f"file {number:03}"
         assert_same(os.path.join(source, name), os.path.join(target, name))
     cell.fresh()

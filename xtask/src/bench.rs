@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::{
     Failure, conformance, packages,
     shell::{Build, cargo, read_lines, root, succeeds, tool},
+    wheels,
 };
 
 #[derive(clap::Subcommand)]
@@ -115,6 +116,14 @@ pub(crate) enum Bench {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Compare SFTP, scp and rsync through an SSH listener, directly and through a forward (root
+    /// only); 2 h
+    Ssh {
+        /// Arguments for the bench: `-- --quick`, `-- --write`, `-- --only NAME`, `-- --runs N`,
+        /// `-- --help`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Measure uploads on a route whose round-trip time changes during an upload or between uploads
     /// (root only); 10 min
     Routes {
@@ -150,6 +159,7 @@ pub(crate) enum Script {
     PassivePorts,
     Uploads,
     Optimiser,
+    Ssh,
     Routes,
     Probe,
     Soak,
@@ -168,6 +178,7 @@ impl Script {
             Self::PassivePorts => "passive-ports",
             Self::Uploads => "uploads",
             Self::Optimiser => "optimiser",
+            Self::Ssh => "ssh",
             Self::Routes => "routes",
             Self::Probe => "probe",
             Self::Soak => "soak",
@@ -200,6 +211,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Result<(), Failure>> {
         Bench::Sessions { arguments } => return measure(Script::Sessions, arguments),
         Bench::Uploads { arguments } => return measure(Script::Uploads, arguments),
         Bench::Optimiser { arguments } => return measure(Script::Optimiser, arguments),
+        Bench::Ssh { arguments } => return measure(Script::Ssh, arguments),
         Bench::Routes { arguments } => return measure(Script::Routes, arguments),
         Bench::PassivePorts { arguments } => return measure(Script::PassivePorts, arguments),
         Bench::Probe { arguments } => return measure(Script::Probe, arguments),
@@ -213,6 +225,9 @@ pub(crate) fn measure(script: Script, arguments: &[String]) -> Result<Result<(),
         Ok(program) => program,
         Err(failure) => return Ok(Err(failure)),
     };
+    if matches!(script, Script::Ssh) {
+        wheels::provide(conformance::SSH_LIBRARIES, conformance::SSH_FOLDER)?;
+    }
     let mut command = conformance::python();
     command
         .arg(script.path())

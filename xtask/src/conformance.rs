@@ -12,6 +12,7 @@ use nix::unistd::geteuid;
 use crate::{
     Failure, bench, browser, packages, previous,
     shell::{cargo, root, succeeds, target_folder},
+    wheels,
 };
 
 #[derive(clap::Args)]
@@ -45,8 +46,17 @@ const MEASURE: [(&str, bench::Script); 7] = [
 /// Name of the tests that run in a browser.
 const DASHBOARD: &str = "dashboard";
 
+/// Start of the names of the tests with SSH clients and servers.
+const SSH: &str = "ssh";
+
 /// Name of the tests with two gateways of different releases.
 const RELEASES: &str = "releases";
+
+/// File with the SSH libraries for tests and measuring scripts.
+pub(crate) const SSH_LIBRARIES: &str = "ssh.txt";
+
+/// Folder of the SSH libraries, in the target folder.
+pub(crate) const SSH_FOLDER: &str = "ssh-python";
 
 /// Path of Debian's Python, which can import Debian's pytest.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
@@ -76,6 +86,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let runs = |name| arguments.name.as_deref().is_none_or(|it| it == name);
     if runs(DASHBOARD) {
         browser::prepare()?;
+    }
+    if arguments
+        .name
+        .as_deref()
+        .is_none_or(|it| it.starts_with(SSH))
+    {
+        wheels::provide(SSH_LIBRARIES, SSH_FOLDER)?;
     }
     let previous = if runs(RELEASES) {
         previous_or_skip(previous::program(), arguments.name.as_deref())?

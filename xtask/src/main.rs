@@ -25,6 +25,7 @@ mod shell;
 mod siege;
 mod test;
 mod version;
+mod wheels;
 
 use std::process::ExitCode;
 
