@@ -71,6 +71,12 @@ class Files(asyncssh.SFTPServer):
             raise asyncssh.SFTPFailure("injected: no space left on device")
         return super().write(file_obj, offset, data)
 
+    def read(self, file_obj, offset, size):
+        start = self.faults.get("fail_reads_from")
+        if start is not None and offset + size > start:
+            raise asyncssh.SFTPFailure("injected: read error")
+        return super().read(file_obj, offset, size)
+
     def exit(self):
         # scp takes a subsystem without an exit status for a failure.
         self.channel.exit(0)

@@ -118,10 +118,13 @@ def start_dropbear(world):
     if shutil.which("dropbear") is None:
         raise Missing("dropbear")
     home, host_key = make_home(world, "dropbear"), make_host_key(world, "dropbear")
-    own = world.path("dropbear.key")
-    subprocess.run(["dropbearconvert", "openssh", "dropbear", host_key, own], check=True, capture_output=True)
+    # It offers RSA in any case, and a client that prefers RSA needs the key.
+    keys = []
+    for key in (host_key, make_host_key(world, "dropbear-rsa", "rsa")):
+        keys += ["-r", f"{key}.dropbear"]
+        subprocess.run(["dropbearconvert", "openssh", "dropbear", key, f"{key}.dropbear"], check=True, capture_output=True)
     port = PORTS["dropbear"]
-    _start_with_accounts(world, "dropbear", home, False, None, None, "dropbear", "-F", "-E", "-r", own, "-p",
+    _start_with_accounts(world, "dropbear", home, False, None, None, "dropbear", "-F", "-E", *keys, "-p",
                          f"{ADDRESS_B}:{port}", "-P", world.path("dropbear.pid"), "-W", "2097152")
     return _await(world, SshServer("dropbear", port, home, host_key))
 

@@ -153,6 +153,33 @@ def test_an_upload_that_the_server_refuses_late_fails(world, place, table, optio
         f"exit status {through.status}, 0 directly: {through.said[-300:]}")
 
 
+@pytest.mark.parametrize("client", SFTP_CLIENTS)
+def test_a_download_whose_reads_fail_is_no_success(world, place, table, options, client):
+    skip_missing(client, options, SFTP_CLIENTS)
+    ssh_servers.set_faults(world, "failing", fail_reads_from=SIZE // 2)
+    try:
+        direct = download(place.direct(place.server), client, SIZE)
+        through = download(place.cell(place.server, PORT), client, SIZE) if place.has_gateways else direct
+    finally:
+        ssh_servers.set_faults(world, "failing")
+    table["READs fail from the middle on", client] = f"{through if place.has_gateways else '-'} / {direct}"
+    assert not through.is_whole, "the reads must fail"
+    if through.lies and direct.lies:
+        pytest.skip("lies directly, too")
+    assert not through.lies, f"exit status 0 for a file that is not whole; directly: {direct}; {through.said[-300:]}"
+    assert through.status is not None, f"hangs; directly: {direct}"
+
+
+def download(cell, client, size):
+    cell.fresh()
+    make_file(cell.server.file("down"), size)
+    try:
+        CLIENTS[client].get(cell, "down")
+    except subprocess.TimeoutExpired:
+        return Outcome(cell, cell.server.file("down"), cell.got("down"), hung=True)
+    return Outcome(cell, cell.server.file("down"), cell.got("down"))
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_upload_to_a_full_disk_fails(world, place, table, options, client):
     skip_missing(client, options, CLIENTS)
