@@ -6,7 +6,10 @@ directly. The table of exit statuses is in target/conformance-ssh-failures.md.
 """
 
 import os
+import socket
+import struct
 import subprocess
+import sys
 import threading
 import time
 
@@ -19,7 +22,11 @@ from files import digest, make_file
 from ssh_clients import CLIENTS, Cell, Unsupported, missing_program
 from world import ADDRESS_B, ROOT, Path
 
+sys.path.append(ssh_servers.LIBRARIES)
+paramiko = pytest.importorskip("paramiko")
+
 PATH = Path("100 Mbit/s", "100ms", "0%")
+RTT_S = 0.1
 PORT, FULL_PORT, FULL_SERVER_PORT = 2311, 2312, 2232
 SIZE, CUT_SIZE, FULL_SIZE, FULL_TMPFS = 8_000_000, 30_000_000, 8_000_000, "4m"
 OUTAGE_S = 5
@@ -79,7 +86,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(world):
-    return Place(world)
+    """Fails unless the gateways answer WRITEs early: the tests would prove nothing."""
+    place = Place(world)
+    if place.has_gateways:
+        require_early_replies(world, place)
+    return place
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +202,108 @@ def test_an_upload_to_a_full_disk_fails(world, place, table, options, client):
         pytest.skip("lies directly, too")
     assert not outcome.lies, f"exit status 0; directly: {direct}"
     assert outcome.status is not None, f"hangs; directly: {direct}"
+
+
+class RawSftp:
+    """An SFTP session whose requests a test sends one by one."""
+
+    def __init__(self, world, host, port):
+        with world.entered("a"):
+            connection = socket.create_connection((host, port), 30)
+        self.transport = paramiko.Transport(connection)
+        self.transport.start_client(timeout=30)
+        self.transport.auth_password(ssh_servers.USER, ssh_servers.PASSWORD)
+        self.channel = self.transport.open_session()
+        self.channel.settimeout(30)
+        self.channel.invoke_subsystem("sftp")
+        self.left = b""
+        self.send(1, 3)
+        self.reply()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.transport.close()
+
+    def send(self, kind, *fields):
+        """A packet; numbers have 32 bits, bytes are a string."""
+        body = bytes([kind]) + b"".join(
+            struct.pack(">I", field) if isinstance(field, int) else struct.pack(">I", len(field)) + field for field in fields)
+        self.channel.sendall(struct.pack(">I", len(body)) + body)
+
+    def reply(self):
+        """Type, request and the rest."""
+        while len(self.left) < 4 or len(self.left) < 4 + struct.unpack(">I", self.left[:4])[0]:
+            more = self.channel.recv(65536)
+            assert more, "the session ends"
+            self.left += more
+        end = 4 + struct.unpack(">I", self.left[:4])[0]
+        packet, self.left = self.left[4:end], self.left[end:]
+        return packet[0], struct.unpack(">I", packet[1:5])[0], packet[5:]
+
+    def status(self):
+        kind, request, rest = self.reply()
+        assert kind == 101, f"packet {kind} is no status"
+        return request, struct.unpack(">I", rest[:4])[0]
+
+    def open(self, path):
+        """Opens a file for writing, and returns its handle."""
+        self.send(3, 1, os.fsencode(path), 2 | 8 | 16, 0)
+        kind, _, rest = self.reply()
+        assert kind == 102, f"OPEN is answered by packet {kind}"
+        return rest[4:]
+
+    def write(self, request, handle, offset, data):
+        self.send(6, request, handle, offset >> 32, offset & 0xffffffff, data)
+
+    def close(self, handle):
+        self.send(4, 1, handle)
+        return self.status()[1]
+
+
+def require_early_replies(world, place):
+    """Requires that all WRITEs but the newest are answered before the server can have answered, and CLOSE is not."""
+    ssh_servers.set_faults(world, "failing")
+    with RawSftp(world, "127.0.0.1", PORT) as sftp:
+        handle = sftp.open(os.path.join(place.server.folder, "early"))
+        begun = time.monotonic()
+        for number in range(6):
+            sftp.write(number, handle, number * 1000, bytes(1000))
+        took = [(sftp.status(), time.monotonic() - begun) for _ in range(6)]
+        begun = time.monotonic()
+        assert sftp.close(handle) == 0
+        closed = time.monotonic() - begun
+    assert [status for status, _ in took] == [(number, 0) for number in range(6)]
+    assert took[4][1] < RTT_S / 2, f"the first five WRITEs are not answered early: {took}"
+    assert took[5][1] >= RTT_S * 0.9 and closed >= RTT_S * 0.9, f"the newest does not wait: {took}, CLOSE {closed:.3f} s"
+
+
+@pytest.mark.parametrize("pause_ms", [0, 10], ids=["at once", "with pauses"])
+@pytest.mark.parametrize("at", [0, 10, 50, 98, 99])
+def test_a_write_that_fails_fails_the_newest_and_close(world, place, at, pause_ms):
+    """One of a hundred WRITEs fails. A WRITE that was answered early is reported by a later one and by CLOSE."""
+    if not place.has_gateways:
+        pytest.skip("there are no gateways")
+    count, size = 100, 32768
+    place.server.empty()
+    ssh_servers.set_faults(world, "failing", fail_write_at=at * size)
+    try:
+        with RawSftp(world, "127.0.0.1", PORT) as sftp:
+            handle = sftp.open(os.path.join(place.server.folder, "failing"))
+            for number in range(count):
+                sftp.write(number, handle, number * size, bytes(size))
+                time.sleep(pause_ms / 1000)
+            statuses = dict(sftp.status() for _ in range(count))
+            closed = sftp.close(handle)
+    finally:
+        ssh_servers.set_faults(world, "failing")
+    failed = [number for number, status in sorted(statuses.items()) if status]
+    print(f"WRITE {at} fails at the server; to the client fail {failed[:3]}..{failed[-3:]}, CLOSE {closed}")
+    assert len(statuses) == count
+    assert count - 1 in failed, "the newest WRITE carries the failure"
+    assert failed == list(range(failed[0], count)), "every later WRITE fails, too"
+    assert closed != 0, "CLOSE fails, too"
 
 
 class Moving:
