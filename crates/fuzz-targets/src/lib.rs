@@ -23,6 +23,8 @@ pub mod mover_http;
 pub mod optimiser_frames;
 pub mod optimiser_pair;
 pub mod optimiser_segments;
+pub mod sftp_far;
+pub mod sftp_near;
 mod tape;
 
 pub use tape::Tape;
@@ -113,6 +115,27 @@ mod tests {
         for seed in &ftp_answers::seeds() {
             assert!(ftp_answers::play(seed) >= 14, "all is answered");
         }
+    }
+
+    #[test]
+    fn seeds_of_sftp_sessions_reach_answers_and_read_ahead() {
+        let answers: Vec<_> = sftp_near::seeds()
+            .iter()
+            .map(|seed| sftp_near::play(seed))
+            .collect();
+        assert_eq!(answers[..4], [6, 4, 5, 3], "each request has its answer");
+        let ahead_bytes = sftp_far::play(&sftp_far::seeds()[0]);
+        assert!(ahead_bytes > 500_000, "{ahead_bytes} bytes are read ahead");
+    }
+
+    #[test]
+    fn variations_of_clients_of_sftp_are_answered_or_refused() {
+        exercise(&sftp_near::seeds(), 20_000, sftp_near::run);
+    }
+
+    #[test]
+    fn variations_of_servers_of_sftp_are_relayed_or_refused() {
+        exercise(&sftp_far::seeds(), 5_000, sftp_far::run);
     }
 
     #[test]

@@ -137,6 +137,8 @@ impl FileReadAhead {
                 length: read.length,
             })),
             ReadAnswer::Data(data) => {
+                #[cfg(fuzz_canary)]
+                assert!(read.offset == 0, "canary: behind a short answer");
                 read.offset += data.len() as u64;
                 read.length -= data.len() as u32;
                 // The remainder is read by the step after this one.

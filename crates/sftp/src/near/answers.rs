@@ -39,7 +39,15 @@ impl NearSession {
         }
     }
 
-    pub(super) fn receive_end(&mut self, handle: u64, run: u32, packet: Rope) {
+    pub(super) fn receive_end(
+        &mut self,
+        handle: u64,
+        run: u32,
+        packet: Rope,
+    ) -> Result<(), SftpError> {
+        if !is_status(&packet) {
+            return Err(SftpError::AnswerType(kind_of(&packet)));
+        }
         let Self {
             handles, outbox, ..
         } = self;
@@ -52,6 +60,7 @@ impl NearSession {
             // The client has closed the handle in the meantime.
             _ => {}
         }
+        Ok(())
     }
 
     pub(super) fn receive_written(&mut self, request: u64) -> Result<(), SftpError> {

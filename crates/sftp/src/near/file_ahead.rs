@@ -172,6 +172,8 @@ impl FileReadAhead {
     /// Accepts the end of the read-ahead.
     pub(super) fn ended(&mut self, run: u32, is_end_of_file: bool, outbox: &mut Outbox) {
         if self.is_running(run) {
+            #[cfg(fuzz_canary)]
+            assert!(self.arrived_end == 0, "canary: behind the end of a file");
             self.state = if is_end_of_file {
                 ReadAheadState::AtEnd
             } else {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::outbox::Outbox;
-use crate::{Rope, SftpError, ToFar};
+use super::{kind_of, outbox::Outbox};
+use crate::{Rope, SftpError, ToFar, packet::kind};
 
 /// READDIRs of one folder, and the packets that the far half has read ahead.
 #[derive(Debug)]
@@ -61,6 +61,9 @@ impl FolderReadAhead {
     pub(super) fn arrived(&mut self, packet: Rope, outbox: &mut Outbox) -> Result<(), SftpError> {
         if self.credit_bytes <= 0 || self.end.is_some() {
             return Err(SftpError::LimitExceeded("read-ahead of a folder"));
+        }
+        if kind_of(&packet) != kind::NAME {
+            return Err(SftpError::AnswerType(kind_of(&packet)));
         }
         self.credit_bytes -= packet.len() as i64;
         self.packets.push_back(packet);

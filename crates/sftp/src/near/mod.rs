@@ -170,10 +170,7 @@ impl NearSession {
                 handle,
                 run,
                 packet,
-            } => {
-                self.receive_end(handle, run, packet);
-                Ok(())
-            }
+            } => self.receive_end(handle, run, packet),
         }
     }
 
