@@ -13,6 +13,8 @@
 
 mod ahead;
 mod reading;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -227,6 +229,12 @@ impl FarSession {
     pub fn wants_server_bytes(&self) -> bool {
         let queue_max = self.settings.reads_max.saturating_mul(2);
         (self.to_near_bytes as u64) < queue_max.max(NEAR_QUEUE_MIN)
+    }
+
+    /// Returns whether the server has confirmed all WRITEs and has all requests. If the client ends
+    /// its session early, the caller waits for this condition, because the client has answers.
+    pub fn is_flushed(&self) -> bool {
+        self.delayed.is_empty() && self.unconfirmed_writes == 0 && self.to_server.len() == 0
     }
 
     /// Returns the number of bytes in all queues.

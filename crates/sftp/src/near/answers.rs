@@ -90,6 +90,10 @@ impl NearSession {
                 if kind_of(&packet) == kind::DATA {
                     self.outbox
                         .moved(handle, packet.len().saturating_sub(5) as u64);
+                } else if let Some(open) = self.handles.get_mut(&handle)
+                    && code(&packet) != Some(StatusCode::EOF)
+                {
+                    open.read_failed(&packet);
                 }
                 self.outbox.reply(id, packet);
             }
@@ -107,7 +111,7 @@ impl NearSession {
                 }
             }
             PendingRequest::Fsync { id, handle } => {
-                let failure = self.write_failure(handle);
+                let failure = self.reported_failure(handle);
                 self.outbox.reply(id, failure.unwrap_or(packet));
             }
             PendingRequest::Close { id, handle } => self.closed(id, handle, packet),
@@ -165,23 +169,17 @@ impl NearSession {
                 Access::Folder(FolderReadAhead::new(number, window_bytes))
             }
         };
-        self.handles.insert(number, OpenHandle { access });
+        self.handles.insert(number, OpenHandle::new(access));
         self.outbox.reply(id, packet);
         Ok(())
     }
 
     fn closed(&mut self, id: Option<u32>, handle: u64, packet: Rope) {
-        let failure = self.write_failure(handle);
-        let packet = failure.unwrap_or(packet);
-        let open = self.handles.remove(&handle);
-        if open.is_some_and(|open| open.is_transfer()) {
-            let mut body = packet.clone();
-            body.advance(1.min(body.len()));
-            let outcome = match Status::read(FieldReader::new(kind::STATUS, body)) {
-                Ok(status) if status.is_ok() => Ok(()),
-                Ok(status) => Err(status.text()),
-                Err(error) => Err(error.to_string()),
-            };
+        let packet = self.reported_failure(handle).unwrap_or(packet);
+        if let Some(open) = self.handles.remove(&handle)
+            && open.is_transfer()
+        {
+            let outcome = outcome(open.failure().unwrap_or(&packet));
             self.outbox
                 .report(TransferEvent::Finished { handle, outcome });
         }
@@ -198,8 +196,19 @@ impl NearSession {
     }
 
     /// Returns the STATUS packet of a failed WRITE that later requests report.
-    pub(super) fn write_failure(&mut self, handle: u64) -> Option<Rope> {
-        self.writes(handle)?.failure().cloned()
+    pub(super) fn reported_failure(&mut self, handle: u64) -> Option<Rope> {
+        self.writes(handle)?.reported_failure().cloned()
+    }
+}
+
+/// Returns the outcome that a STATUS packet states.
+pub(super) fn outcome(packet: &Rope) -> Result<(), String> {
+    let mut body = packet.clone();
+    body.advance(1.min(body.len()));
+    match Status::read(FieldReader::new(kind_of(packet), body)) {
+        Ok(status) if status.is_ok() => Ok(()),
+        Ok(status) => Err(status.text()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Open files and folders at the near half.
 
 use super::{file_ahead::FileReadAhead, folder_ahead::FolderReadAhead, writes::Writes};
+use crate::Rope;
 
 /// Open file or folder.
 #[derive(Debug)]
 pub(super) struct OpenHandle {
     pub(super) access: Access,
+    /// STATUS packet of the first READ that failed.
+    read_failure: Option<Rope>,
 }
 
 /// Access of the client to a handle.
@@ -22,6 +25,27 @@ pub(super) enum Access {
 }
 
 impl OpenHandle {
+    pub(super) fn new(access: Access) -> Self {
+        Self {
+            access,
+            read_failure: None,
+        }
+    }
+
+    /// Stores the STATUS packet of a READ that failed.
+    pub(super) fn read_failed(&mut self, packet: &Rope) {
+        self.read_failure.get_or_insert_with(|| packet.clone());
+    }
+
+    /// Returns the STATUS packet of a WRITE or READ that failed.
+    pub(super) fn failure(&self) -> Option<&Rope> {
+        let write_failure = match &self.access {
+            Access::Writable(writes) => writes.failure(),
+            _ => None,
+        };
+        write_failure.or(self.read_failure.as_ref())
+    }
+
     /// Returns whether the handle is a file, so that status pages show it.
     pub(super) fn is_transfer(&self) -> bool {
         matches!(self.access, Access::File(_) | Access::Writable(_))

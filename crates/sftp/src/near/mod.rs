@@ -13,6 +13,8 @@ mod folder_ahead;
 mod handle;
 mod outbox;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 use std::collections::HashMap;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::{
     HANDLES_MAX, NearSession, Phase, ServerLimits,
+    answers::outcome,
     handle::Access,
     kind_of,
     outbox::{Opening, PendingRequest},
@@ -172,7 +173,10 @@ impl NearSession {
             outbox.reply_status(id, &Status::ok());
             let open = handles.remove(&handle).expect("the handle is open");
             if open.is_transfer() {
-                let outcome = Ok(());
+                let outcome = match open.failure() {
+                    Some(packet) => outcome(packet),
+                    None => Ok(()),
+                };
                 outbox.report(TransferEvent::Finished { handle, outcome });
             }
         }
@@ -237,7 +241,7 @@ impl NearSession {
         let Some(Access::Writable(writes)) = open.map(|open| &mut open.access) else {
             return Ok(Handling::Relay);
         };
-        if let Some(failure) = writes.failure() {
+        if let Some(failure) = writes.reported_failure() {
             outbox.reply(id, failure.clone());
             return Ok(Handling::Done);
         }
@@ -277,7 +281,7 @@ impl NearSession {
                 let Some(&handle) = self.names.get(&name) else {
                     return Ok(Handling::Relay);
                 };
-                if let Some(failure) = self.write_failure(handle) {
+                if let Some(failure) = self.reported_failure(handle) {
                     self.outbox.reply(id, failure);
                     return Ok(Handling::Done);
                 }

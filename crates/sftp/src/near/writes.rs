@@ -9,7 +9,7 @@ pub(super) struct Writes {
     unconfirmed: usize,
     /// Request id of the newest WRITE, if its answer is held.
     held: Option<u32>,
-    /// STATUS packet of the first failure. All later WRITEs and CLOSE fail by it.
+    /// STATUS packet of the first failure.
     failure: Option<Rope>,
 }
 
@@ -43,7 +43,14 @@ impl Writes {
         }
     }
 
-    /// Returns the failure that later requests report.
+    /// Returns the failure that all later WRITEs, `fsync@openssh.com` and CLOSE report. Without
+    /// early answers, the client knows each failure already.
+    pub(super) fn reported_failure(&self) -> Option<&Rope> {
+        let is_early = self.early != EarlyReplies::Off;
+        self.failure.as_ref().filter(|_| is_early)
+    }
+
+    /// Returns the first failure.
     pub(super) fn failure(&self) -> Option<&Rope> {
         self.failure.as_ref()
     }
@@ -69,9 +76,7 @@ impl Writes {
     /// Accepts the failure of a WRITE. Returns the answer that is due now.
     pub(super) fn failed(&mut self, id: Option<u32>, packet: Rope) -> Option<WriteAnswer> {
         self.unconfirmed -= 1;
-        if self.early != EarlyReplies::Off {
-            self.failure.get_or_insert_with(|| packet.clone());
-        }
+        self.failure.get_or_insert_with(|| packet.clone());
         let id = id.or(self.held.take())?;
         Some(WriteAnswer::failure(id, packet))
     }

@@ -1,0 +1,390 @@
+use bytes::Bytes;
+
+use super::*;
+use crate::{
+    TransferDirection,
+    packet::{
+        Attrs, ExtendedRequest, Greeting, GreetingSource, OpenFlags, Request, Response, Status,
+        StatusCode,
+    },
+};
+
+/// A near half with the client's view of its answers.
+struct Fixture {
+    near: NearSession,
+    answers: PacketSplitter,
+    next_id: u32,
+}
+
+impl Fixture {
+    /// Creates a session after its greeting.
+    fn new(settings: NearSettings, extension: &'static str) -> Self {
+        let mut fixture = Self {
+            near: NearSession::new(settings),
+            answers: PacketSplitter::default(),
+            next_id: 0,
+        };
+        let mut greeting = Greeting {
+            version: 6,
+            extensions: Vec::new(),
+        };
+        fixture.write(greeting.encode(GreetingSource::Client));
+        greeting.version = 3;
+        let mut init = greeting.encode(GreetingSource::Client);
+        init.advance(4);
+        let expected = ToFar::Init {
+            is_early: settings.early != EarlyReplies::Off,
+            packet: init,
+        };
+        assert_eq!(fixture.near.next_far_message(), Some(expected));
+        greeting.extensions = vec![(Bytes::from(extension), Bytes::from("1"))];
+        let mut packet = greeting.encode(GreetingSource::Server);
+        packet.advance(4);
+        fixture.receive(ToNear::Version { packet });
+        assert!(fixture.near.next_client_bytes().is_some(), "VERSION");
+        fixture
+    }
+
+    fn held() -> Self {
+        Self::new(NearSettings::default(), "unknown")
+    }
+
+    fn write(&mut self, packet: Rope) {
+        for piece in packet {
+            let received = self.near.receive_from_client(piece);
+            received.expect("the client follows the protocol");
+        }
+    }
+
+    fn receive(&mut self, message: ToNear) {
+        let received = self.near.receive_from_far(message);
+        received.expect("the far half follows the protocol");
+    }
+
+    /// Sends a request. Returns its id.
+    fn request(&mut self, request: &Request) -> u32 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.write(request.encode(id));
+        id
+    }
+
+    fn answers(&mut self) -> Vec<(u32, Response)> {
+        let mut answers = Vec::new();
+        while let Some(bytes) = self.near.next_client_bytes() {
+            self.answers.push(bytes);
+            while let Some(packet) = self.answers.next_packet().expect("short packets") {
+                answers.push(Response::decode(packet).expect("well formed"));
+            }
+        }
+        answers
+    }
+
+    fn reply(&mut self, request: u64, response: Response) {
+        let packet = without_id(response);
+        self.receive(ToNear::Reply { request, packet });
+    }
+
+    /// Opens a file. Returns the number of its handle.
+    fn open(&mut self, flags: OpenFlags, handle: &'static str) -> u64 {
+        let path = Bytes::from("/file");
+        let attrs = Attrs::default();
+        let id = self.request(&Request::Open { path, flags, attrs });
+        let Some(ToFar::Open { request, .. }) = self.near.next_far_message() else {
+            panic!("OPEN is passed on");
+        };
+        let handle = Response::Handle(handle.into());
+        self.reply(request, handle.clone());
+        assert_eq!(self.answers(), [(id, handle)]);
+        request
+    }
+
+    /// Sends a WRITE. Returns its id, and its number if it is passed on.
+    fn send_write(&mut self, handle: &'static str) -> (u32, Option<u64>) {
+        let id = self.request(&Request::Write {
+            handle: handle.into(),
+            offset: 0,
+            data: Bytes::from("bytes").into(),
+        });
+        match self.near.next_far_message() {
+            Some(ToFar::Write { request, .. }) => (id, Some(request)),
+            None => (id, None),
+            other => panic!("{other:?} in place of WRITE"),
+        }
+    }
+
+    fn send_read(&mut self, offset: u64, length: u32) -> u32 {
+        let handle = Bytes::from("h");
+        self.request(&Request::Read {
+            handle,
+            offset,
+            length,
+        })
+    }
+
+    fn events(&mut self) -> Vec<TransferEvent> {
+        std::iter::from_fn(|| self.near.next_event()).collect()
+    }
+}
+
+fn without_id(response: Response) -> Rope {
+    let mut packet = response.encode(0);
+    packet.advance(4);
+    let mut answer = packet.split_to(1);
+    packet.advance(4);
+    answer.append(packet);
+    answer
+}
+
+fn ok(id: u32) -> (u32, Response) {
+    (id, Response::Status(Status::ok()))
+}
+
+fn eof(id: u32) -> (u32, Response) {
+    (id, Response::Status(Status::eof()))
+}
+
+fn no_space() -> Response {
+    Response::Status(Status::new(StatusCode::FAILURE, "no space left on device"))
+}
+
+#[test]
+fn newest_write_is_answered_after_the_server_has_confirmed_all() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::WRITE, "h");
+    let (first, first_number) = fixture.send_write("h");
+    assert_eq!(fixture.answers(), [], "it is the newest");
+    let (second, second_number) = fixture.send_write("h");
+    assert_eq!(fixture.answers(), [ok(first)]);
+    let (third, third_number) = fixture.send_write("h");
+    assert_eq!(fixture.answers(), [ok(second)]);
+    for number in [third_number, first_number] {
+        let request = number.expect("the WRITE is passed on");
+        fixture.receive(ToNear::Written { request });
+        assert_eq!(fixture.answers(), [], "one WRITE is not confirmed");
+    }
+    let request = second_number.expect("the WRITE is passed on");
+    fixture.receive(ToNear::Written { request });
+    assert_eq!(fixture.answers(), [ok(third)]);
+    let started = TransferEvent::Started {
+        handle,
+        path: b"/file".to_vec(),
+        direction: TransferDirection::Upload,
+    };
+    let count = 15;
+    assert_eq!(
+        fixture.events(),
+        [started, TransferEvent::Bytes { handle, count }]
+    );
+}
+
+#[test]
+fn failed_write_is_the_answer_of_the_newest_of_all_later_ones_and_of_close() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::WRITE, "h");
+    let (first, number) = fixture.send_write("h");
+    let (second, second_number) = fixture.send_write("h");
+    assert_eq!(fixture.answers(), [ok(first)]);
+    fixture.reply(number.expect("the WRITE is passed on"), no_space());
+    assert_eq!(fixture.answers(), [(second, no_space())]);
+    let request = second_number.expect("the WRITE is passed on");
+    fixture.receive(ToNear::Written { request });
+    let (third, number) = fixture.send_write("h");
+    assert_eq!(number, None, "it is not passed on");
+    assert_eq!(fixture.answers(), [(third, no_space())]);
+    let fsync = ExtendedRequest::Fsync { handle: "h".into() };
+    let fsync = fixture.request(&Request::Extended(fsync));
+    assert_eq!(fixture.answers(), [(fsync, no_space())]);
+    let close = fixture.request(&Request::Close { handle: "h".into() });
+    let Some(ToFar::Close { request, .. }) = fixture.near.next_far_message() else {
+        panic!("CLOSE is passed on");
+    };
+    assert_eq!(fixture.answers(), [], "the server has not answered CLOSE");
+    fixture.reply(request, Response::Status(Status::ok()));
+    assert_eq!(fixture.answers(), [(close, no_space())]);
+    let outcome = Err("no space left on device".to_owned());
+    let finished = TransferEvent::Finished { handle, outcome };
+    assert_eq!(fixture.events().last(), Some(&finished));
+}
+
+#[test]
+fn unconfirmed_writes_beyond_the_limit_stop_the_client() {
+    let settings = NearSettings {
+        write_ahead_max: 10,
+        ..NearSettings::default()
+    };
+    let mut fixture = Fixture::new(settings, "unknown");
+    fixture.open(OpenFlags::WRITE, "h");
+    let (_, first) = fixture.send_write("h");
+    assert!(fixture.near.wants_client_bytes());
+    fixture.send_write("h");
+    assert!(
+        !fixture.near.wants_client_bytes(),
+        "10 bytes are unconfirmed"
+    );
+    let request = first.expect("the WRITE is passed on");
+    fixture.receive(ToNear::Written { request });
+    assert!(fixture.near.wants_client_bytes());
+}
+
+#[test]
+fn reads_are_answered_from_read_ahead_in_any_size() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::READ, "h");
+    let push = |fixture: &mut Fixture, text: &'static str| {
+        let data = Bytes::from(text).into();
+        fixture.receive(ToNear::ReadAhead {
+            handle,
+            run: 0,
+            data,
+        });
+    };
+    let data = |id, text: &'static str| (id, Response::Data(Bytes::from(text).into()));
+    let first = fixture.send_read(0, 5);
+    push(&mut fixture, "012");
+    assert_eq!(fixture.answers(), [], "two bytes are missing");
+    push(&mut fixture, "3456");
+    assert_eq!(fixture.answers(), [data(first, "01234")]);
+    let second = fixture.send_read(5, 2);
+    let third = fixture.send_read(7, 9);
+    assert_eq!(fixture.answers(), [data(second, "56")]);
+    push(&mut fixture, "7");
+    fixture.receive(ToNear::ReadAheadEnd {
+        handle,
+        run: 0,
+        packet: without_id(Response::Status(Status::eof())),
+    });
+    assert_eq!(fixture.answers(), [data(third, "7")], "the file has ended");
+    let last = fixture.send_read(8, 9);
+    assert_eq!(fixture.answers(), [eof(last)]);
+    assert_eq!(
+        fixture.near.next_far_message(),
+        None,
+        "the server has no READ"
+    );
+    let close = fixture.request(&Request::Close { handle: "h".into() });
+    assert_eq!(fixture.answers(), [ok(close)], "nothing can fail");
+}
+
+#[test]
+fn repeated_read_at_the_end_of_the_file_is_passed_on() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::READ, "h");
+    fixture.receive(ToNear::ReadAheadEnd {
+        handle,
+        run: 0,
+        packet: without_id(Response::Status(Status::eof())),
+    });
+    let first = fixture.send_read(0, 5);
+    assert_eq!(fixture.answers(), [eof(first)]);
+    // The file may have grown.
+    let second = fixture.send_read(0, 5);
+    let Some(ToFar::Request { request, .. }) = fixture.near.next_far_message() else {
+        panic!("READ is passed on");
+    };
+    let grown = Response::Data(Bytes::from("more").into());
+    fixture.reply(request, grown.clone());
+    assert_eq!(fixture.answers(), [(second, grown)]);
+}
+
+#[test]
+fn failure_of_read_ahead_is_the_servers_answer_to_the_clients_read() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::READ, "h");
+    let id = fixture.send_read(0, 5);
+    fixture.receive(ToNear::ReadAheadEnd {
+        handle,
+        run: 0,
+        packet: without_id(no_space()),
+    });
+    let Some(ToFar::Request { request, .. }) = fixture.near.next_far_message() else {
+        panic!("READ is passed on");
+    };
+    fixture.reply(request, no_space());
+    assert_eq!(fixture.answers(), [(id, no_space())]);
+    fixture.request(&Request::Close { handle: "h".into() });
+    let outcome = Err("no space left on device".to_owned());
+    let finished = TransferEvent::Finished { handle, outcome };
+    assert_eq!(fixture.events().last(), Some(&finished));
+}
+
+#[test]
+fn limits_that_the_far_half_has_requested_answer_the_client() {
+    let mut fixture = Fixture::new(NearSettings::default(), "limits@openssh.com");
+    let limits = Request::Extended(ExtendedRequest::Limits);
+    let before = fixture.request(&limits);
+    assert_eq!(
+        fixture.near.next_far_message(),
+        None,
+        "the answer is in flight"
+    );
+    let answer = Response::Extended(vec![9; 32].into());
+    let packet = without_id(answer.clone());
+    fixture.receive(ToNear::Limits { packet });
+    let after = fixture.request(&limits);
+    let expected = [(before, answer.clone()), (after, answer)];
+    assert_eq!(fixture.answers(), expected);
+}
+
+#[test]
+fn handles_beyond_the_limit_are_refused() {
+    let mut fixture = Fixture::held();
+    let open = Request::OpenDir { path: "/".into() };
+    for _ in 0..HANDLES_MAX {
+        fixture.request(&open);
+        assert!(fixture.near.next_far_message().is_some());
+    }
+    let id = fixture.request(&open);
+    assert_eq!(fixture.near.next_far_message(), None);
+    let refused = Response::Status(Status::new(StatusCode::FAILURE, "too many open files"));
+    assert_eq!(fixture.answers(), [(id, refused)]);
+}
+
+#[test]
+fn read_ahead_beyond_its_credit_ends_the_session() {
+    let settings = NearSettings {
+        read_ahead_max: 1 << 20,
+        ..NearSettings::default()
+    };
+    let mut fixture = Fixture::new(settings, "unknown");
+    let handle = fixture.open(OpenFlags::READ, "h");
+    let push = |near: &mut NearSession, length: usize| {
+        let data = vec![0; length].into();
+        near.receive_from_far(ToNear::ReadAhead {
+            handle,
+            run: 0,
+            data,
+        })
+    };
+    assert_eq!(push(&mut fixture.near, 1 << 20), Ok(()));
+    let error = SftpError::LimitExceeded("read-ahead");
+    assert_eq!(push(&mut fixture.near, 1), Err(error));
+}
+
+#[test]
+fn client_that_does_not_begin_with_init_is_refused() {
+    let path = Bytes::from("/");
+    for (packet, kind) in [
+        (Request::Stat { path }.encode(1), kind::STAT),
+        (Rope::from(vec![0, 0, 0, 5, 1, 0, 0, 0, 2]), kind::INIT),
+    ] {
+        let mut near = NearSession::new(NearSettings::default());
+        let refused = near.receive_from_client(packet.into_bytes());
+        assert_eq!(refused, Err(SftpError::NoInit(kind)));
+    }
+}
+
+#[test]
+fn handle_that_is_still_open_ends_the_session() {
+    let mut fixture = Fixture::held();
+    fixture.open(OpenFlags::READ, "h");
+    fixture.request(&Request::OpenDir { path: "/".into() });
+    let Some(ToFar::Open { request, .. }) = fixture.near.next_far_message() else {
+        panic!("OPENDIR is passed on");
+    };
+    let packet = without_id(Response::Handle("h".into()));
+    let result = fixture
+        .near
+        .receive_from_far(ToNear::Reply { request, packet });
+    assert_eq!(result, Err(SftpError::DuplicateHandle));
+}
