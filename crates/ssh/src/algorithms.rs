@@ -15,6 +15,15 @@ pub(crate) fn preferred() -> Preferred {
     }
 }
 
+/// Returns the algorithms for a client with AES-GCM. The list has no other ciphers, because the
+/// client's order would decide (RFC 4253 section 7.1).
+pub(crate) fn preferred_with_gcm() -> Preferred {
+    Preferred {
+        cipher: Cow::Borrowed(&CIPHERS[..2]),
+        ..preferred()
+    }
+}
+
 /// Identification of the gateway in the protocol version exchange (RFC 4253 section 4.2).
 pub(crate) const IDENTIFICATION: &str = concat!("SSH-2.0-Longhaul_", env!("CARGO_PKG_VERSION"));
 

@@ -16,7 +16,9 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
+    ClientConfigs,
     far_half::{FarHalf, SessionEnd},
+    greeting::GreetedStream,
     handler::ClientHandler,
     login::LoginState,
     refusal,
@@ -124,7 +126,7 @@ impl Drop for ChannelGuard {
 
 /// Serves a client until it disconnects.
 pub(super) async fn serve(
-    config: Arc<server::Config>,
+    configs: ClientConfigs,
     listener: Arc<SshListener>,
     accepted: ServiceClient,
     relay: Relay,
@@ -139,17 +141,38 @@ pub(super) async fn serve(
     }
     let limits = relay.limits();
     let login_deadline = Instant::now() + limits.login_timeout;
-    let mut far = None;
-    if let Some(target) = &listener.target {
-        let opened = tokio::select! {
-            opened = FarHalf::open(&relay, target, listener.via, address) => opened,
-            () = relay.wait_for_abort() => return socket::abort(connection),
-        };
-        match opened {
-            Ok(opened) => far = Some(Arc::new(opened)),
-            Err(end) => return refusal::send(connection, &end.text).await,
+    let greeted = GreetedStream::send_identification(Leg::plain(connection)).await;
+    let Ok(mut greeted) = greeted else {
+        return debug!("the client left at once");
+    };
+    let opening = async {
+        match &listener.target {
+            Some(target) => FarHalf::open(&relay, target, listener.via, address)
+                .await
+                .map(Some),
+            None => Ok(None),
         }
-    }
+    };
+    let begun = async {
+        // A client that leaves ends the other future.
+        tokio::try_join!(async { Ok(opening.await) }, greeted.read_greeting())
+    };
+    let begun = tokio::select! {
+        begun = begun => begun,
+        () = relay.wait_for_abort() => return,
+    };
+    let opened = match begun {
+        Ok((opened, ())) => opened,
+        Err(error) => return debug!(%error, "no SSH client"),
+    };
+    let far = match opened {
+        Ok(far) => far.map(Arc::new),
+        Err(end) => return refusal::send(greeted.into_inner(), &end.text).await,
+    };
+    let config = match greeted.has_gcm {
+        true => configs.gcm,
+        false => configs.others,
+    };
     let client = Arc::new(Client {
         listener,
         relay,
@@ -164,7 +187,7 @@ pub(super) async fn serve(
     });
     let backpressure = client.backpressure.clone();
     let _abort = AbortOnDrop(backpressure.clone());
-    let stream = PausableStream::new(Leg::plain(connection), backpressure);
+    let stream = PausableStream::new(greeted, backpressure);
     let handler = ClientHandler::new(client.clone());
     let started = server::run_stream(config, stream, handler);
     let mut running = match timeout_at(login_deadline, started).await {

@@ -4,6 +4,7 @@ mod agent;
 mod channel;
 mod client;
 mod far_half;
+mod greeting;
 mod handler;
 mod login;
 mod refusal;
@@ -13,6 +14,7 @@ mod transfers;
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::future::BoxFuture;
@@ -32,30 +34,36 @@ use crate::{algorithms, host_key::HostKey, settings::SshListener};
 pub struct SshNear {
     listener: Arc<SshListener>,
     host_key: HostKey,
-    config: Arc<server::Config>,
+    configs: ClientConfigs,
 }
 
 impl SshNear {
     /// Creates the service for a listener. The gateway presents `host_key` to the clients.
     pub fn new(listener: Arc<SshListener>, host_key: HostKey) -> Self {
-        let config = server::Config {
-            server_id: SshId::Standard(algorithms::IDENTIFICATION.into()),
-            keys: vec![host_key.key().clone()],
-            preferred: algorithms::preferred(),
-            window_size: algorithms::WINDOW_BYTES,
-            channel_buffer_size: algorithms::CHANNEL_BUFFER,
-            event_buffer_size: EVENT_BUFFER,
-            // The server itself delays the answer to a wrong password.
-            auth_rejection_time: std::time::Duration::ZERO,
-            max_auth_attempts: AUTH_ATTEMPTS_MAX,
-            // The session has its own timeouts.
-            inactivity_timeout: None,
-            ..server::Config::default()
+        let config = |preferred| {
+            Arc::new(server::Config {
+                server_id: SshId::Standard(algorithms::IDENTIFICATION.into()),
+                keys: vec![host_key.key().clone()],
+                preferred,
+                window_size: algorithms::WINDOW_BYTES,
+                channel_buffer_size: algorithms::CHANNEL_BUFFER,
+                event_buffer_size: EVENT_BUFFER,
+                // The server itself delays the answer to a wrong password.
+                auth_rejection_time: Duration::ZERO,
+                max_auth_attempts: AUTH_ATTEMPTS_MAX,
+                // The session has its own timeouts.
+                inactivity_timeout: None,
+                ..server::Config::default()
+            })
+        };
+        let configs = ClientConfigs {
+            gcm: config(algorithms::preferred_with_gcm()),
+            others: config(algorithms::preferred()),
         };
         Self {
             listener,
             host_key,
-            config: Arc::new(config),
+            configs,
         }
     }
 
@@ -80,13 +88,22 @@ impl NearService for SshNear {
 
     fn turn_away(&self, connection: Connection, reached: ReachedLimit) {
         let text = reached.to_string();
-        tokio::spawn(async move { refusal::send(connection, &text).await });
+        tokio::spawn(async move { refusal::turn_away(connection, &text).await });
     }
 
     fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
-        let (config, listener) = (self.config.clone(), self.listener.clone());
-        Box::pin(client::serve(config, listener, client, relay))
+        let (configs, listener) = (self.configs.clone(), self.listener.clone());
+        Box::pin(client::serve(configs, listener, client, relay))
     }
+}
+
+/// Configurations of the SSH library. They differ in the ciphers that the gateway offers.
+#[derive(Debug, Clone)]
+struct ClientConfigs {
+    /// Configuration for clients with AES-GCM.
+    gcm: Arc<server::Config>,
+    /// Configuration for all other clients.
+    others: Arc<server::Config>,
 }
 
 /// Maximum number of messages that wait for the task of one connection.

@@ -11,16 +11,23 @@ use tokio::{
 use crate::algorithms::IDENTIFICATION;
 
 /// Sends the sentence `text` to a client that has just connected, and closes the connection.
+pub(super) async fn turn_away(connection: Connection, text: &str) {
+    let mut stream = Leg::plain(connection);
+    let line = format!("{IDENTIFICATION}\r\n");
+    if timeout(TIMEOUT, stream.write_all(line.as_bytes()))
+        .await
+        .is_ok()
+    {
+        send(stream, text).await;
+    }
+}
+
+/// Sends the sentence `text` after the identification of the gateway, and closes the connection.
 ///
 /// The message precedes the key exchange, so no host key protects it. Clients print the message and
 /// exit.
-pub(super) async fn send(connection: Connection, text: &str) {
-    let mut stream = Leg::plain(connection);
-    let bytes = [
-        format!("{IDENTIFICATION}\r\n").as_bytes(),
-        &disconnect(text),
-    ]
-    .concat();
+pub(super) async fn send(mut stream: Leg, text: &str) {
+    let bytes = disconnect(text);
     let say = async {
         // The client may be gone.
         let _ = stream.write_all(&bytes).await;

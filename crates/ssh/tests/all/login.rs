@@ -2,7 +2,7 @@
 
 use ssh::PublicKeyWay;
 
-use crate::common::{World, assert_success, errors, free_address, read, run_async};
+use crate::common::{World, assert_success, errors, free_address, read, run_async, run_async_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_sees_the_host_key_of_the_gateway() {
@@ -133,4 +133,146 @@ async fn without_an_agent_the_client_reads_what_to_do() {
     assert_eq!(output.status.code(), Some(255));
     let text = errors(&output);
     assert!(text.contains("-A"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_with_gcm_use_it_and_others_connect_too() {
+    let world = World::start().await;
+    for (ciphers, expected) in [
+        (None, "aes128-gcm@openssh.com"),
+        (Some("aes256-ctr,aes128-ctr"), "aes256-ctr"),
+        (
+            Some("chacha20-poly1305@openssh.com"),
+            "chacha20-poly1305@openssh.com",
+        ),
+    ] {
+        let mut command = std::process::Command::new("ssh");
+        command.args(world.options()).arg("-v");
+        if let Some(ciphers) = ciphers {
+            command.args(["-c", ciphers]);
+        }
+        command.args(["-p", &world.listener.port().to_string()]);
+        command.arg(world.destination()).arg("true");
+        let output = run_async(command).await;
+        assert_success(&output);
+        let text = errors(&output);
+        assert!(text.contains(&format!("cipher: {expected}")), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_of_the_client_signs_the_log_in_at_the_server() {
+    for algorithm in ["ed25519", "rsa", "ecdsa"] {
+        let world = World::with(|it| it.listener.public_key = vec![PublicKeyWay::Agent]).await;
+        replace_client_key(&world, algorithm);
+        let agent = Agent::start(&world);
+        let mut command = std::process::Command::new("ssh");
+        command.args(world.options()).arg("-A");
+        command.args(["-p", &world.listener.port().to_string()]);
+        command.arg(world.destination()).arg("echo done");
+        command.env("SSH_AUTH_SOCK", &agent.socket);
+        let output = run_async(command).await;
+        assert_success(&output);
+        assert_eq!(output.stdout, b"done\n");
+        let mut sftp = std::process::Command::new("sftp");
+        sftp.args(world.options()).args(["-A", "-b", "-"]);
+        sftp.args(["-P", &world.listener.port().to_string()]);
+        sftp.arg(world.destination())
+            .env("SSH_AUTH_SOCK", &agent.socket);
+        assert_success(&run_async_with(sftp, b"pwd\n".to_vec()).await);
+        let log = String::from_utf8(read(&world.path("sshd.log"))).expect("text");
+        let key = algorithm.to_uppercase();
+        assert!(log.contains(&format!("Accepted key {key}")), "{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_at_the_far_gateway_replaces_an_agent_that_is_not_forwarded() {
+    let ways = vec![PublicKeyWay::Agent, PublicKeyWay::Key];
+    let world = World::with(|it| it.listener.public_key = ways).await;
+    assert_success(&run_async(world.ssh(&["true"])).await);
+    let ways = vec![PublicKeyWay::Certificate, PublicKeyWay::Agent];
+    let world = World::with(|it| it.listener.public_key = ways).await;
+    let agent = Agent::start(&world);
+    let mut command = std::process::Command::new("ssh");
+    command.args(world.options()).arg("-A");
+    command.args(["-p", &world.listener.port().to_string()]);
+    command.arg(world.destination()).arg("true");
+    command.env("SSH_AUTH_SOCK", &agent.socket);
+    assert_success(&run_async(command).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_the_gateway_logs_in_only_users_whose_key_the_server_knows() {
+    let authority = |settings: &mut crate::common::WorldSettings| {
+        settings.listener.public_key = vec![PublicKeyWay::Certificate];
+        let known = settings.far.known_hosts.as_ref().expect("set");
+        let path = known.with_file_name("stranger");
+        settings.server_options = format!("TrustedUserCAKeys {}.pub", path.display());
+        settings.far.user_ca = Some(path);
+        settings.far.user_keys = None;
+    };
+    let world = World::with(authority).await;
+    assert_success(&run_async(world.ssh(&["true"])).await);
+    let log = String::from_utf8(read(&world.path("sshd.log"))).expect("text");
+    assert!(log.contains("ED25519-CERT"), "{log}");
+    let world = World::with(authority).await;
+    let other = read(&world.path("gateway_key.pub"));
+    std::fs::write(world.path("authorized_keys"), other).expect("written");
+    let output = run_async(world.ssh(&["true"])).await;
+    assert!(
+        errors(&output).contains("Permission denied"),
+        "{}",
+        errors(&output)
+    );
+    let log = String::from_utf8(read(&world.path("sshd.log"))).expect("text");
+    assert!(!log.contains("CERT"), "{log}");
+}
+
+/// Replaces the client's key by a key of another algorithm.
+fn replace_client_key(world: &World, algorithm: &str) {
+    for name in ["id", "id.pub"] {
+        std::fs::remove_file(world.path(name)).expect("a file");
+    }
+    let mut keygen = std::process::Command::new("ssh-keygen");
+    keygen.args(["-q", "-N", "", "-t", algorithm, "-f"]);
+    assert_success(&crate::common::run(keygen.arg(world.path("id"))));
+    std::fs::copy(world.path("id.pub"), world.path("authorized_keys")).expect("copied");
+}
+
+/// An agent with the client's key. Dropping the value ends the agent.
+struct Agent {
+    process: std::process::Child,
+    socket: std::path::PathBuf,
+}
+
+impl Agent {
+    fn start(world: &World) -> Self {
+        let socket = world.path("agent");
+        let process = std::process::Command::new("ssh-agent")
+            .arg("-D")
+            .arg("-a")
+            .arg(&socket)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("ssh-agent is installed");
+        let deadline = std::time::Instant::now() + crate::common::TIMEOUT;
+        while !socket.exists() {
+            assert!(std::time::Instant::now() < deadline, "no agent");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let mut add = std::process::Command::new("ssh-add");
+        add.arg("-q")
+            .arg(world.path("id"))
+            .env("SSH_AUTH_SOCK", &socket);
+        assert_success(&crate::common::run(&mut add));
+        Self { process, socket }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }

@@ -7,4 +7,5 @@
 mod common;
 mod exec;
 mod login;
+mod password;
 mod sftp;

@@ -1,0 +1,276 @@
+//! First packets of a client: its identification and its list of algorithms.
+//!
+//! The client's order decides which cipher both sides use (RFC 4253 section 7.1), and most clients
+//! prefer ciphers that take more processor time than AES-GCM. The gateway therefore reads the
+//! client's list before it sends its own list.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    time::timeout,
+};
+
+use crate::algorithms::IDENTIFICATION;
+
+/// Stream to a client whose first packets the gateway has read. The SSH library reads them again.
+#[derive(Debug)]
+pub(super) struct GreetedStream<S> {
+    stream: S,
+    /// Bytes of the client that the library has not read yet.
+    unread: Bytes,
+    /// Number of bytes that the library will write and the gateway has sent already.
+    sent_bytes: usize,
+    /// Whether the client supports AES-GCM in both directions.
+    pub(super) has_gcm: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> GreetedStream<S> {
+    /// Sends the identification of the gateway.
+    ///
+    /// # Errors
+    /// The error of the connection.
+    pub(super) async fn send_identification(mut stream: S) -> io::Result<Self> {
+        let line = format!("{IDENTIFICATION}\r\n");
+        stream.write_all(line.as_bytes()).await?;
+        Ok(Self {
+            stream,
+            unread: Bytes::new(),
+            sent_bytes: line.len(),
+            has_gcm: false,
+        })
+    }
+
+    /// Reads the first packets of the client. If a client sends no list of algorithms in time, the
+    /// gateway sends its own list first.
+    ///
+    /// # Errors
+    /// The error of the connection, or an error for a client that does not speak SSH.
+    pub(super) async fn read_greeting(&mut self) -> io::Result<()> {
+        let mut read = BytesMut::new();
+        let stream = &mut self.stream;
+        let result: Result<io::Result<bool>, _> = timeout(LIST_TIMEOUT, async {
+            loop {
+                match Greeting::parse(&read) {
+                    Greeting::Incomplete if read.len() < GREETING_MAX => {}
+                    Greeting::Incomplete => return Err(io::ErrorKind::InvalidData.into()),
+                    Greeting::Complete { has_gcm } => return Ok(has_gcm),
+                }
+                if stream.read_buf(&mut read).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        })
+        .await;
+        self.unread = read.freeze();
+        self.has_gcm = match result {
+            Ok(has_gcm) => has_gcm?,
+            Err(_) => false,
+        };
+        Ok(())
+    }
+
+    /// Returns the stream itself, for a message before the key exchange.
+    pub(super) fn into_inner(self) -> S {
+        self.stream
+    }
+}
+
+/// First bytes of a client.
+#[derive(Debug, PartialEq, Eq)]
+enum Greeting {
+    /// The bytes end within the identification or within the list.
+    Incomplete,
+    /// The bytes contain the list, or something other than a list.
+    Complete {
+        /// Whether the list has AES-GCM in both directions.
+        has_gcm: bool,
+    },
+}
+
+impl Greeting {
+    fn parse(bytes: &[u8]) -> Self {
+        let Some(end) = bytes.iter().position(|it| *it == b'\n') else {
+            return match bytes.len() < IDENTIFICATION_MAX {
+                true => Self::Incomplete,
+                false => Self::Complete { has_gcm: false },
+            };
+        };
+        let packet = &bytes[end + 1..];
+        let Some((length, body)) = packet.split_first_chunk() else {
+            return Self::Incomplete;
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > PACKET_MAX {
+            return Self::Complete { has_gcm: false };
+        }
+        let Some(body) = body.get(..length) else {
+            return Self::Incomplete;
+        };
+        let has_gcm = ciphers(body).is_some_and(|lists| lists.into_iter().all(has_gcm));
+        Self::Complete { has_gcm }
+    }
+}
+
+/// Returns the lists of ciphers in a list of algorithms, one for each direction (RFC 4253 section
+/// 7.1). Returns `None` if the packet is not such a list.
+fn ciphers(packet: &[u8]) -> Option<[&[u8]; 2]> {
+    // The padding length, the message type and the cookie precede the lists.
+    let (head, mut rest) = packet.split_at_checked(1 + 1 + 16)?;
+    if head[1] != SSH_MSG_KEXINIT {
+        return None;
+    }
+    let mut lists = [&[][..]; 4];
+    for list in &mut lists {
+        let (length, after) = rest.split_first_chunk()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        (*list, rest) = after.split_at_checked(length)?;
+    }
+    Some([lists[2], lists[3]])
+}
+
+fn has_gcm(list: &[u8]) -> bool {
+    let mut names = list.split(|it| *it == b',');
+    names.any(|it| it == b"aes128-gcm@openssh.com" || it == b"aes256-gcm@openssh.com")
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for GreetedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let count = self.unread.len().min(buffer.remaining());
+        buffer.put_slice(&self.unread[..count]);
+        self.unread.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for GreetedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.sent_bytes == 0 {
+            return Pin::new(&mut self.stream).poll_write(context, bytes);
+        }
+        let skipped = self.sent_bytes.min(bytes.len());
+        if skipped == bytes.len() {
+            self.sent_bytes -= skipped;
+            return Poll::Ready(Ok(skipped));
+        }
+        let written = Pin::new(&mut self.stream).poll_write(context, &bytes[skipped..]);
+        let written = ready!(written)?;
+        self.sent_bytes = 0;
+        Poll::Ready(Ok(skipped + written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+const SSH_MSG_KEXINIT: u8 = 20;
+
+/// Maximum length of an identification in bytes (RFC 4253 section 4.2).
+const IDENTIFICATION_MAX: usize = 255;
+
+/// Maximum length of a packet in bytes (RFC 4253 section 6.1).
+const PACKET_MAX: usize = 35_000;
+
+/// Maximum length of the first packets in bytes. Clients may send a guessed packet after the list.
+const GREETING_MAX: usize = IDENTIFICATION_MAX + 2 * PACKET_MAX;
+
+/// Time limit for the first packets of a client. A client that waits for the list of the gateway
+/// waits for this time.
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the first packets of a client with these ciphers.
+    fn greeting(ciphers: [&str; 2]) -> Vec<u8> {
+        let mut body = vec![4, SSH_MSG_KEXINIT];
+        body.extend_from_slice(&[9; 16]);
+        for list in [
+            "curve25519-sha256",
+            "ssh-ed25519",
+            ciphers[0],
+            ciphers[1],
+            "",
+        ] {
+            body.extend_from_slice(&(list.len() as u32).to_be_bytes());
+            body.extend_from_slice(list.as_bytes());
+        }
+        let mut bytes = b"SSH-2.0-Client_1.0\r\n".to_vec();
+        bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_client_with_gcm_in_both_directions_is_recognized_at_any_cut() {
+        let gcm = "chacha20-poly1305@openssh.com,aes256-gcm@openssh.com";
+        for (ciphers, expected) in [([gcm, gcm], true), ([gcm, "aes128-ctr"], false)] {
+            let bytes = greeting(ciphers);
+            for cut in 0..bytes.len() {
+                assert_eq!(Greeting::parse(&bytes[..cut]), Greeting::Incomplete);
+            }
+            let (mut client, server) = tokio::io::duplex(10_000);
+            let greeted = GreetedStream::send_identification(server).await;
+            let mut greeted = greeted.expect("open");
+            client.write_all(&bytes).await.expect("open");
+            client.write_all(b"rest").await.expect("open");
+            greeted.read_greeting().await.expect("a client");
+            assert_eq!(greeted.has_gcm, expected);
+            let mut read = vec![0; bytes.len() + 4];
+            greeted.read_exact(&mut read).await.expect("open");
+            assert!(read.starts_with(&bytes) && read.ends_with(b"rest"));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_identification_is_sent_once() {
+        let (mut client, server) = tokio::io::duplex(10_000);
+        let greeted = GreetedStream::send_identification(server).await;
+        let mut greeted = greeted.expect("open");
+        let line = format!("{IDENTIFICATION}\r\n");
+        greeted
+            .write_all(&line.as_bytes()[..5])
+            .await
+            .expect("open");
+        let rest = [&line.as_bytes()[5..], b"next"].concat();
+        greeted.write_all(&rest).await.expect("open");
+        drop(greeted);
+        let mut read = String::new();
+        client.read_to_string(&mut read).await.expect("text");
+        assert_eq!(read, line + "next");
+    }
+
+    #[test]
+    fn other_protocols_are_left_to_the_library() {
+        let other = Greeting::Complete { has_gcm: false };
+        assert_eq!(
+            Greeting::parse(b"GET / HTTP/1.1\r\n\xff\xff\xff\xff"),
+            other
+        );
+        assert_eq!(Greeting::parse(&[b'x'; 300]), other);
+        assert_eq!(Greeting::parse(b"SSH-2.0-x\n\0\0\0\x03\0\x14x"), other);
+    }
+}

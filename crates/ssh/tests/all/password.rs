@@ -1,0 +1,200 @@
+//! Log-ins by passwords and questions. The server is one of this process, since a real one would
+//! need an account.
+
+use std::{borrow::Cow, net::SocketAddr, process::Command, sync::Arc, time::Duration};
+
+use russh::{
+    Channel, ChannelId, MethodKind, MethodSet,
+    keys::{Algorithm, PrivateKey, key::safe_rng},
+    server::{self, Auth, ChannelOpenHandle, Handler, Msg, Response, Session},
+};
+use tokio::net::TcpListener;
+
+use crate::common::{World, assert_success, errors, run_async};
+
+/// Server with one password, one question after the password of some users, and no programs.
+#[derive(Debug, Clone)]
+struct PasswordServer;
+
+impl Handler for PasswordServer {
+    type Error = russh::Error;
+
+    async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
+        match (user, password) {
+            ("me", "right") => Ok(Auth::Accept),
+            ("two", "right") => Ok(Auth::Reject {
+                proceed_with_methods: Some((&[MethodKind::KeyboardInteractive][..]).into()),
+                partial_success: true,
+            }),
+            _ => Ok(Auth::Reject {
+                proceed_with_methods: Some((&[MethodKind::Password][..]).into()),
+                partial_success: false,
+            }),
+        }
+    }
+
+    async fn auth_keyboard_interactive<'a>(
+        &'a mut self,
+        _: &str,
+        _: &str,
+        response: Option<Response<'a>>,
+    ) -> Result<Auth, Self::Error> {
+        let Some(answers) = response else {
+            return Ok(Auth::Partial {
+                name: "Second factor".into(),
+                instructions: "Look at your token.".into(),
+                prompts: Cow::Owned(vec![("Code: ".into(), true), ("Pin: ".into(), false)]),
+            });
+        };
+        let answers: Vec<_> = answers.collect();
+        Ok(
+            match answers.iter().map(|it| &it[..]).collect::<Vec<_>>()[..] {
+                [b"right", b"right"] => Auth::Accept,
+                _ => Auth::reject(),
+            },
+        )
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        command: &[u8],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        session.channel_success(channel)?;
+        session.data(channel, command.to_vec())?;
+        session.exit_status_request(channel, 5)?;
+        session.eof(channel)?;
+        session.close(channel)
+    }
+}
+
+/// Starts a server. Returns its address and its host key.
+async fn server() -> (SocketAddr, String) {
+    let key = PrivateKey::random(&mut safe_rng(), Algorithm::Ed25519).expect("a key");
+    let public = key.public_key().to_openssh().expect("text");
+    let config = Arc::new(server::Config {
+        methods: MethodSet::from(&[MethodKind::Password, MethodKind::KeyboardInteractive][..]),
+        auth_rejection_time: Duration::ZERO,
+        keys: vec![key],
+        ..server::Config::default()
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let config = config.clone();
+            tokio::spawn(async move {
+                if let Ok(running) = server::run_stream(config, stream, PasswordServer).await {
+                    let _ = running.await;
+                }
+            });
+        }
+    });
+    (address, public)
+}
+
+async fn world() -> World {
+    let (address, key) = server().await;
+    World::with(|settings| {
+        settings.listener.target = Some(address.to_string().parse().expect("a server"));
+        settings.allow = Some(address.to_string());
+        let known = format!("[{}]:{} {key}\n", address.ip(), address.port());
+        let path = settings.far.known_hosts.as_ref().expect("set");
+        std::fs::write(path, known).expect("written");
+    })
+    .await
+}
+
+/// Returns a client that answers each question by a line of `answers`.
+fn client(world: &World, user: &str, answers: &[&str]) -> Command {
+    let script = world.path("askpass");
+    let log = world.path("asked");
+    let _ = std::fs::remove_file(&log);
+    let answers = answers.join(" ");
+    let body = format!(
+        "#!/bin/sh\necho \"$1\" >>{0}\nn=$(wc -l <{0})\nset -- {answers}\nshift $((n - 1))\n\
+         echo \"$1\"\n",
+        log.display()
+    );
+    std::fs::write(&script, body).expect("written");
+    let mut mode = std::fs::metadata(&script).expect("a file").permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o700);
+    std::fs::set_permissions(&script, mode).expect("own file");
+    let mut command = Command::new("ssh");
+    let options = world.options();
+    let options = options.iter().map(|it| match it.as_str() {
+        "BatchMode=yes" => "NumberOfPasswordPrompts=2",
+        other => other,
+    });
+    command
+        .args(options)
+        .args(["-o", "PubkeyAuthentication=no"]);
+    command.args([
+        "-o",
+        "PreferredAuthentications=password,keyboard-interactive",
+    ]);
+    command.args(["-p", &world.listener.port().to_string(), "-l", user]);
+    command
+        .arg(world.listener.ip().to_string())
+        .arg("a command");
+    command
+        .env("SSH_ASKPASS", script)
+        .env("SSH_ASKPASS_REQUIRE", "force");
+    command.env("DISPLAY", "none").env_remove("SSH_AUTH_SOCK");
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answer_of_the_server_to_a_password_is_the_answer_to_the_client() {
+    let world = world().await;
+    let output = run_async(client(&world, "me", &["right"])).await;
+    assert_eq!(output.status.code(), Some(5), "{}", errors(&output));
+    assert_eq!(output.stdout, b"a command");
+    let output = run_async(client(&world, "me", &["wrong", "right"])).await;
+    assert_eq!(output.status.code(), Some(5), "{}", errors(&output));
+    let output = run_async(client(&world, "me", &["wrong", "wrong"])).await;
+    assert_eq!(output.status.code(), Some(255));
+    let text = errors(&output);
+    assert!(text.contains("Permission denied (password"), "{text}");
+    let link = world.near.link().snapshot();
+    let snapshot = world.near.registry().snapshot(&link, String::new());
+    assert_eq!(snapshot.logins_failed_total, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_of_the_server_reach_the_client_after_a_password() {
+    let world = world().await;
+    let output = run_async(client(&world, "two", &["right", "right", "right"])).await;
+    assert_eq!(output.status.code(), Some(5), "{}", errors(&output));
+    let asked = std::fs::read_to_string(world.path("asked")).expect("a file");
+    assert!(
+        asked.contains("Code: ") && asked.contains("Pin: "),
+        "{asked}"
+    );
+    let output = run_async(client(&world, "two", &["right", "wrong", "wrong"])).await;
+    assert_eq!(output.status.code(), Some(255), "{}", errors(&output));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_guesses_passwords_is_kept_out() {
+    let world = world().await;
+    let mut text = String::new();
+    for _ in 0..11 {
+        let output = run_async(client(&world, "me", &["wrong", "wrong"])).await;
+        assert_eq!(output.status.code(), Some(255));
+        text = errors(&output);
+    }
+    assert!(text.contains("too many failed logins"), "{text}");
+    assert_success(&run_async(Command::new("true")).await);
+}
