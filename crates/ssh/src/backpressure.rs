@@ -1,9 +1,11 @@
 //! Limit on the bytes that a gateway has received on one SSH connection and not passed on yet.
 //!
 //! The SSH library reopens the window of a channel when data arrives, so windows do not limit the
-//! sender. The gateway therefore stops reading from the connection. A sender that does not read
-//! either could then wait for the gateway forever. To prevent this, the gateway reads further, up
-//! to a higher limit, while one of its channels waits for the window of the other side.
+//! sender. The gateway therefore stops reading from the connection, which stops all its channels.
+//! The gateway reads further, up to a higher limit, in two cases. In the first case, one of its
+//! channels waits for the window of the other side, and a sender that does not read either would
+//! wait for the gateway forever. In the second case, one channel holds bytes and another channel
+//! does not, so the first one may have a reader that has stopped.
 
 use std::{
     io,
@@ -25,6 +27,10 @@ pub(crate) struct Backpressure {
     held_bytes: AtomicI64,
     /// Number of channels that wait for the window of the other side.
     window_waits: AtomicUsize,
+    /// Number of open channels.
+    channels: AtomicUsize,
+    /// Number of channels that hold bytes.
+    holders: AtomicUsize,
     is_aborted: AtomicBool,
     reader: AtomicWaker,
 }
@@ -69,6 +75,7 @@ impl Backpressure {
 
     fn change(&self, bytes: i64) {
         self.held_bytes.fetch_add(bytes, Ordering::AcqRel);
+        ALL_HELD_BYTES.fetch_add(bytes, Ordering::AcqRel);
         if bytes < 0 {
             self.reader.wake();
         }
@@ -76,45 +83,73 @@ impl Backpressure {
 
     fn is_paused(&self) -> bool {
         let held = self.held_bytes.load(Ordering::Acquire);
-        let waits = self.window_waits.load(Ordering::Acquire) > 0;
-        held > if waits { HARD_LIMIT } else { SOFT_LIMIT }
+        if held <= SOFT_LIMIT {
+            return false;
+        }
+        let has_wait = self.window_waits.load(Ordering::Acquire) > 0;
+        let holders = self.holders.load(Ordering::Acquire);
+        let is_uneven = holders < self.channels.load(Ordering::Acquire);
+        let is_full = ALL_HELD_BYTES.load(Ordering::Acquire) > ALL_LIMIT;
+        held > match (is_full, has_wait, is_uneven) {
+            (false, true, _) | (false, _, true) => HARD_LIMIT,
+            // A window update stands behind at most the socket buffers of both sides.
+            (true, true, _) => FULL_LIMIT,
+            _ => SOFT_LIMIT,
+        }
     }
 }
 
 impl HeldBytes {
     pub(crate) fn new(connection: Arc<Backpressure>) -> Arc<Self> {
+        connection.channels.fetch_add(1, Ordering::AcqRel);
         Arc::new(Self {
             connection,
             bytes: Mutex::new(Some(0)),
         })
     }
 
-    /// Counts received bytes.
-    pub(crate) fn add(&self, bytes: usize) {
-        self.change(bytes as i64);
+    /// Counts a received message with this number of data bytes.
+    pub(crate) fn add(&self, data_bytes: usize) {
+        self.change(cost(data_bytes));
     }
 
-    /// Counts bytes that the gateway has passed on.
-    pub(crate) fn remove(&self, bytes: usize) {
-        self.change(-(bytes as i64));
+    /// Counts a message as passed on. The message has this number of data bytes.
+    pub(crate) fn remove(&self, data_bytes: usize) {
+        self.change(-cost(data_bytes));
     }
 
     /// Discards the bytes of the channel, now and in the future.
     pub(crate) fn discard(&self) {
         if let Some(bytes) = self.lock().take() {
+            self.connection.channels.fetch_sub(1, Ordering::AcqRel);
+            if bytes > 0 {
+                self.connection.holders.fetch_sub(1, Ordering::AcqRel);
+            }
             self.connection.change(-bytes);
         }
     }
 
     fn change(&self, bytes: i64) {
         if let Some(held) = &mut *self.lock() {
+            let was_holder = *held > 0;
             *held += bytes;
+            match (was_holder, *held > 0) {
+                (false, true) => self.connection.holders.fetch_add(1, Ordering::AcqRel),
+                (true, false) => self.connection.holders.fetch_sub(1, Ordering::AcqRel),
+                _ => 0,
+            };
             self.connection.change(bytes);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<i64>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.discard();
     }
 }
 
@@ -181,13 +216,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PausableStream<S> {
     }
 }
 
-/// Bytes beyond which the gateway reads no more, unless a channel waits for the window of the other
-/// side. The link has further buffers, so these bytes only bridge the times between its wake-ups.
+/// Returns the memory of a message in a queue, in bytes.
+fn cost(data_bytes: usize) -> i64 {
+    (data_bytes + MESSAGE_BYTES) as i64
+}
+
+/// Memory of a message without data, in bytes.
+const MESSAGE_BYTES: usize = 256;
+
+/// Bytes that all connections of the process hold.
+static ALL_HELD_BYTES: AtomicI64 = AtomicI64::new(0);
+
+/// Bytes of a connection beyond which the gateway usually reads no more. The link has further
+/// buffers, so these bytes only bridge the times between its wake-ups.
 const SOFT_LIMIT: i64 = 4 * 1024 * 1024;
 
-/// Bytes beyond which the gateway reads no more in any case. A window update stands behind at most
-/// the socket buffers of both sides, which are a few MiB.
+/// Bytes of a connection beyond which the gateway reads no more in any case.
 const HARD_LIMIT: i64 = 64 * 1024 * 1024;
+
+/// Bytes of all connections beyond which the hard limit is lower.
+const ALL_LIMIT: i64 = 1024 * 1024 * 1024;
+
+/// Hard limit while all connections hold more than [`ALL_LIMIT`].
+const FULL_LIMIT: i64 = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -215,17 +266,37 @@ mod tests {
     async fn reading_pauses_above_the_soft_limit_unless_a_window_is_awaited() {
         let (mut stream, state) = stream();
         let held = HeldBytes::new(state.clone());
-        held.add(SOFT_LIMIT as usize);
+        held.add(SOFT_LIMIT as usize - MESSAGE_BYTES);
         assert!(reads(&mut stream).await);
-        held.add(1);
+        held.add(0);
         assert!(!reads(&mut stream).await);
         let wait = state.wait_for_window();
         assert!(reads(&mut stream).await);
         held.add(HARD_LIMIT as usize);
         assert!(!reads(&mut stream).await);
         drop(wait);
-        held.remove(HARD_LIMIT as usize + 1);
+        held.remove(HARD_LIMIT as usize);
+        held.remove(0);
         assert!(reads(&mut stream).await);
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_holds_bytes_leaves_room_for_another() {
+        let (mut stream, state) = stream();
+        let held = HeldBytes::new(state.clone());
+        let other = HeldBytes::new(state);
+        held.add(HARD_LIMIT as usize - MESSAGE_BYTES);
+        assert!(reads(&mut stream).await);
+        other.add(1);
+        assert!(!reads(&mut stream).await);
+        other.remove(1);
+        assert!(reads(&mut stream).await);
+        held.add(0);
+        assert!(!reads(&mut stream).await);
+        held.remove(0);
+        assert!(reads(&mut stream).await);
+        drop(other);
+        assert!(!reads(&mut stream).await);
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 
 use super::{
     Sessions,
-    connection::{MESSAGE_BYTES, ServerState},
+    connection::ServerState,
     session::ServerSession,
     sftp::{SftpChannel, SftpEnd},
 };
@@ -190,7 +190,7 @@ async fn download(
                 continue;
             }
             ChannelMsg::WindowAdjusted { .. } => {
-                held.remove(MESSAGE_BYTES);
+                held.remove(0);
                 continue;
             }
             ChannelMsg::Success if !is_started => {

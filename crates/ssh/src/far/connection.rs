@@ -411,7 +411,7 @@ impl client::Handler for ServerHandler {
         _: u32,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        self.state.add(channel, MESSAGE_BYTES);
+        self.state.add(channel, 0);
         Ok(())
     }
 
@@ -447,9 +447,6 @@ fn unavailable(text: String) -> ConnectFailure {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Number of bytes that a message without data counts in the queue of its channel.
-pub(super) const MESSAGE_BYTES: usize = 128;
 
 /// Time limit for the key exchange with a server.
 const KEY_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);

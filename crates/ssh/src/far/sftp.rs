@@ -15,10 +15,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
-    channel::exit_message,
-    connection::{MESSAGE_BYTES, ServerState},
-};
+use super::{channel::exit_message, connection::ServerState};
 use crate::{
     backpressure::HeldBytes,
     wire::{
@@ -125,7 +122,7 @@ impl<'a> SftpChannel<'a> {
                     Control::Extended(data)
                 }
                 Some(ChannelMsg::WindowAdjusted { .. }) => {
-                    self.held.remove(MESSAGE_BYTES);
+                    self.held.remove(0);
                     continue;
                 }
                 Some(ChannelMsg::Success) => Control::Message(ChannelMessage::Started),

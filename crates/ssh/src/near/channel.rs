@@ -14,11 +14,7 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::{
-    client::Client,
-    far_half::FarHalf,
-    handler::{MESSAGE_BYTES, PendingChannel},
-    login,
-    sftp::SftpChannel,
+    client::Client, far_half::FarHalf, handler::PendingChannel, login, sftp::SftpChannel,
     transfers::Transfers,
 };
 use crate::{
@@ -199,7 +195,7 @@ async fn upload(
             }
             ChannelMsg::Eof => send.write(ChannelMessage::Eof.encode()).await,
             ChannelMsg::Signal { signal } => {
-                held.remove(MESSAGE_BYTES);
+                held.remove(0);
                 let name = signal_name(&signal).to_owned();
                 send.write(ChannelMessage::Signal(name).encode()).await
             }
@@ -209,7 +205,7 @@ async fn upload(
                 pix_width,
                 pix_height,
             } => {
-                held.remove(MESSAGE_BYTES);
+                held.remove(0);
                 let size = TerminalSize {
                     columns: col_width,
                     rows: row_height,
@@ -219,7 +215,7 @@ async fn upload(
                 send.write(ChannelMessage::Resize(size).encode()).await
             }
             ChannelMsg::WindowAdjusted { .. } => {
-                held.remove(MESSAGE_BYTES);
+                held.remove(0);
                 Ok(())
             }
             ChannelMsg::Close => return ChannelEnd::Client,

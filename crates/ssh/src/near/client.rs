@@ -16,11 +16,12 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
-    ClientConfigs,
+    SshNear,
     far_half::{FarHalf, SessionEnd},
     greeting::GreetedStream,
     handler::ClientHandler,
     login::LoginState,
+    method_cache::MethodCache,
     refusal,
 };
 use crate::{
@@ -45,6 +46,7 @@ pub(super) struct Client {
     pub(super) is_logged_in: watch::Sender<bool>,
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
+    pub(super) methods: Arc<MethodCache>,
     /// Reason why the gateway disconnects the client as soon as the protocol permits it.
     refusal: Mutex<Option<SessionEnd>>,
 }
@@ -125,12 +127,7 @@ impl Drop for ChannelGuard {
 }
 
 /// Serves a client until it disconnects.
-pub(super) async fn serve(
-    configs: ClientConfigs,
-    listener: Arc<SshListener>,
-    accepted: ServiceClient,
-    relay: Relay,
-) {
+pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay: Relay) {
     let ServiceClient {
         connection,
         address,
@@ -139,6 +136,7 @@ pub(super) async fn serve(
     if let Err(error) = socket::tune_control(&connection, false) {
         return debug!(%error, "socket options");
     }
+    let listener = service.listener.clone();
     let limits = relay.limits();
     let login_deadline = Instant::now() + limits.login_timeout;
     let greeted = GreetedStream::send_identification(Leg::plain(connection)).await;
@@ -170,8 +168,8 @@ pub(super) async fn serve(
         Err(end) => return refusal::send(greeted.into_inner(), &end.text).await,
     };
     let config = match greeted.has_gcm {
-        true => configs.gcm,
-        false => configs.others,
+        true => &service.configs.gcm,
+        false => &service.configs.others,
     };
     let client = Arc::new(Client {
         listener,
@@ -183,13 +181,14 @@ pub(super) async fn serve(
         login: AsyncMutex::default(),
         is_logged_in: watch::Sender::new(false),
         channels: watch::Sender::new(0),
+        methods: service.methods.clone(),
         refusal: Mutex::default(),
     });
     let backpressure = client.backpressure.clone();
     let _abort = AbortOnDrop(backpressure.clone());
     let stream = PausableStream::new(greeted, backpressure);
     let handler = ClientHandler::new(client.clone());
-    let started = server::run_stream(config, stream, handler);
+    let started = server::run_stream(config.clone(), stream, handler);
     let mut running = match timeout_at(login_deadline, started).await {
         Ok(Ok(running)) => running,
         Ok(Err(error)) => return debug!(%error, "no SSH client"),

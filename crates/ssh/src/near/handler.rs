@@ -257,7 +257,7 @@ impl Handler for ClientHandler {
         _: u32,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        self.hold(channel, MESSAGE_BYTES);
+        self.hold(channel, 0);
         Ok(())
     }
 
@@ -388,7 +388,7 @@ impl Handler for ClientHandler {
                 height,
             };
         }
-        self.hold(channel, MESSAGE_BYTES);
+        self.hold(channel, 0);
         Ok(())
     }
 
@@ -398,7 +398,7 @@ impl Handler for ClientHandler {
         _: russh::Sig,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        self.hold(channel, MESSAGE_BYTES);
+        self.hold(channel, 0);
         Ok(())
     }
 }
@@ -426,9 +426,6 @@ const VARIABLES_MAX: usize = 256;
 
 /// Maximum number of bytes in the environment of a channel.
 const ENVIRONMENT_MAX: usize = 64 * 1024;
-
-/// Number of bytes that a message without data counts in the queue of its channel.
-pub(super) const MESSAGE_BYTES: usize = 128;
 
 /// RFC 4254 section 5.1.
 const ADMINISTRATIVELY_PROHIBITED: u32 = 1;

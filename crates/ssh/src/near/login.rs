@@ -51,7 +51,21 @@ pub(super) async fn methods(client: &Client, name: &str) -> Auth {
         Ok(found) => found,
         Err(end) => return refuse(client, end),
     };
-    let reply = far.request(&ToFar::Methods { user }).await;
+    // Clients request the methods first. An earlier answer of the server saves a round trip.
+    let methods = client.methods.find(&far.target, &user);
+    let reply = match methods {
+        Some(methods) => Ok(ToNear::Rejected {
+            methods,
+            is_partial: false,
+        }),
+        None => {
+            let reply = far.request(&ToFar::Methods { user: user.clone() }).await;
+            if let Ok(ToNear::Rejected { methods, .. }) = &reply {
+                client.methods.store(&far.target, &user, methods);
+            }
+            reply
+        }
+    };
     conclude(client, &far, reply, false)
 }
 
@@ -313,6 +327,10 @@ async fn conclude_attempt(
     reply: Result<ToNear, SessionEnd>,
 ) -> Auth {
     let user = client.login.lock().await.user.clone();
+    if !matches!(reply, Ok(ToNear::Authenticated)) {
+        // The server may offer other methods now.
+        client.methods.forget(&far.target, &user);
+    }
     match &reply {
         Ok(ToNear::Authenticated) => log_success(client, far, &user),
         Ok(ToNear::Rejected {

@@ -7,6 +7,7 @@ mod far_half;
 mod greeting;
 mod handler;
 mod login;
+mod method_cache;
 mod refusal;
 mod sftp;
 mod transfers;
@@ -27,6 +28,8 @@ use relay::{
 use russh::{SshId, server};
 use tracing::{Span, info_span};
 
+use method_cache::MethodCache;
+
 use crate::{algorithms, host_key::HostKey, settings::SshListener};
 
 /// Service for the SSH clients of one listener.
@@ -35,6 +38,7 @@ pub struct SshNear {
     listener: Arc<SshListener>,
     host_key: HostKey,
     configs: ClientConfigs,
+    methods: Arc<MethodCache>,
 }
 
 impl SshNear {
@@ -64,6 +68,7 @@ impl SshNear {
             listener,
             host_key,
             configs,
+            methods: Arc::default(),
         }
     }
 
@@ -92,8 +97,7 @@ impl NearService for SshNear {
     }
 
     fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
-        let (configs, listener) = (self.configs.clone(), self.listener.clone());
-        Box::pin(client::serve(configs, listener, client, relay))
+        Box::pin(client::serve(self, client, relay))
     }
 }
 

@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 use super::{
     channel::{ChannelEnd, ClientEnd},
     far_half::FarHalf,
-    handler::MESSAGE_BYTES,
     transfers::Transfers,
 };
 use crate::wire::{FrameReader, FrameWriter, WireError, channel::ChannelMessage};
@@ -114,7 +113,7 @@ impl<'a> SftpChannel<'a> {
                     ChannelMsg::WindowAdjusted { .. }
                     | ChannelMsg::Signal { .. }
                     | ChannelMsg::WindowChange { .. },
-                ) => self.client.held.remove(MESSAGE_BYTES),
+                ) => self.client.held.remove(0),
                 Some(ChannelMsg::Eof) => self.change(|state| state.has_client_ended = true),
                 Some(ChannelMsg::Close) | None => return ChannelEnd::Client,
                 Some(_) => {}

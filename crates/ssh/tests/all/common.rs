@@ -249,6 +249,33 @@ fn relay(
     (relay, sessions)
 }
 
+/// Starts another near gateway, whose peer does not run. Returns the address of its listener.
+pub(crate) async fn listener_without_a_peer(world: &World) -> SocketAddr {
+    let [own, other] = [(); 2].map(|()| Identity::generate());
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let endpoint = silent.local_addr().expect("bound");
+    let peer = (other.public_key(), Some(endpoint));
+    let (near, sessions) = relay(own, peer, AllowList::default(), Vec::new());
+    // The relay ends with the runtime of the test.
+    std::mem::forget((silent, sessions));
+    let host_key = HostKey::load_or_create(&world.path("near_host_key")).expect("a key");
+    let settings = SshListener {
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        target: Some("127.0.0.1:22".parse().expect("a server")),
+        clients: None,
+        via: Some(0),
+        host_key_file: world.path("near_host_key"),
+        early: EarlyReplies::Held,
+        public_key: vec![PublicKeyWay::Key],
+        channels: vec![ChannelKind::Exec],
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let at = listener.local_addr().expect("bound");
+    let service = Arc::new(SshNear::new(Arc::new(settings), host_key));
+    tokio::spawn(near::serve(Arc::new(listener).into(), service, near));
+    at
+}
+
 /// Returns a free address of the loopback interface.
 pub(crate) fn free_address() -> SocketAddr {
     let listener = StdListener::bind("127.0.0.1:0").expect("a port");

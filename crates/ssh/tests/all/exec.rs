@@ -209,3 +209,70 @@ async fn forwarding_of_ports_is_refused_with_a_reason() {
     let text = errors(&output);
     assert!(text.contains("forwards no ports"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_exchanged_again_during_a_transfer() {
+    let world = World::start().await;
+    let sent = pattern(50_000_000);
+    let mut command = Command::new("ssh");
+    command
+        .args(world.options())
+        .args(["-o", "RekeyLimit=4M", "-p"]);
+    command.arg(world.listener.port().to_string());
+    command
+        .arg(world.destination())
+        .arg("cat")
+        .env_remove("SSH_AUTH_SOCK");
+    let output = run_async_with(command, sent.clone()).await;
+    assert_success(&output);
+    assert!(output.stdout == sent, "{} bytes", output.stdout.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_does_not_read_stops_no_other_channel() {
+    let world = World::start().await;
+    let control = format!("ControlPath={}", world.path("control").display());
+    let start = |extra: &[&str]| {
+        let mut command = Command::new("ssh");
+        command.args(world.options()).args(["-o", &control]);
+        command
+            .args(["-p", &world.listener.port().to_string()])
+            .args(extra);
+        command.env_remove("SSH_AUTH_SOCK");
+        command
+    };
+    let destination = world.destination();
+    let mut stopped = start(&["-o", "ControlMaster=yes", &destination])
+        .arg("sleep 1000")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("ssh is installed");
+    let mut input = stopped.stdin.take().expect("piped");
+    let written = std::thread::spawn(move || input.write_all(&pattern(20_000_000)));
+    let deadline = std::time::Instant::now() + crate::common::TIMEOUT;
+    while !world.path("control").exists() {
+        assert!(std::time::Instant::now() < deadline, "no master");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut second = start(&[&destination]);
+    second.arg("cat");
+    let sent = pattern(5_000_000);
+    let echoed = run_async_with(second, sent.clone()).await;
+    assert_success(&echoed);
+    assert!(echoed.stdout == sent, "{} bytes", echoed.stdout.len());
+    let _ = stopped.kill();
+    let _ = stopped.wait();
+    let _ = written.join().expect("no panic");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_reads_that_the_server_has_closed_the_connection() {
+    let world = World::start().await;
+    // The parent of the shell is the server's process of the session.
+    let output = run_async(world.ssh(&["kill -9 $PPID; sleep 60"])).await;
+    assert_eq!(output.status.code(), Some(255));
+    let text = errors(&output);
+    assert!(text.contains("has closed the connection"), "{text}");
+}

@@ -276,3 +276,18 @@ impl Drop for Agent {
         let _ = self.process.wait();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_is_down_is_named() {
+    let world = World::with(|_| {}).await;
+    let listener = crate::common::listener_without_a_peer(&world).await;
+    let mut command = std::process::Command::new("ssh");
+    command
+        .args(world.options())
+        .args(["-p", &listener.port().to_string()]);
+    command.arg(world.destination()).arg("true");
+    let output = run_async(command).await;
+    assert_eq!(output.status.code(), Some(255));
+    let text = errors(&output);
+    assert!(text.contains("does not answer"), "{text}");
+}
