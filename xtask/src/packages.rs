@@ -32,6 +32,11 @@ pub(crate) const TEST: &[Need] = &[
     need("openssl", "openssl"),
     need("nats-server", "nats-server"),
     need("vsftpd", "vsftpd"),
+    need("ssh", "openssh-client"),
+    need("sshd", "openssh-server"),
+    need("rsync", "rsync"),
+    need("lftp", "lftp"),
+    need("sshfs", "sshfs"),
 ];
 
 /// Programs that `cargo xtask eval` needs: the compared movers, and a browser that opens the

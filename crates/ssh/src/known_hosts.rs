@@ -259,7 +259,6 @@ mod tests {
 
     #[test]
     fn hashed_entries_match_the_hashed_name() {
-        // ssh-keygen -H made this line of "files.example".
         let salt = [7; 20];
         let of = |name: &str| {
             let hmac_key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);

@@ -229,6 +229,7 @@ pub(super) async fn complete(
     let mut why = "the gateway can log in only with your agent, which you do not forward; \
                    run ssh, sftp or scp with -A"
         .to_owned();
+    let mut is_rejected = false;
     if has_agent && let Some(known) = login.known_key.take() {
         match agent::sign(handle, &known.key, &known.to_sign, &known.algorithm).await {
             Ok(signature) => {
@@ -246,7 +247,10 @@ pub(super) async fn complete(
                                which is impossible with an agent"
                             .to_owned();
                     }
-                    _ => why = "the server rejected the signature of your agent".to_owned(),
+                    _ => {
+                        why = "the server rejected the signature of your agent".to_owned();
+                        is_rejected = true;
+                    }
                 }
             }
             Err(error) => {
@@ -265,12 +269,16 @@ pub(super) async fn complete(
             return Ok(far);
         }
         login.known_key = None;
+        is_rejected = true;
     }
-    let user = login.user.escape_debug().to_string();
-    // The limit applies to the next connection of the client.
-    let _ = client
-        .relay
-        .record_failed_login(client.address, &far.target.to_string(), &user);
+    if is_rejected {
+        let user = login.user.escape_debug().to_string();
+        let server = far.target.to_string();
+        // The limit applies to the next connection of the client.
+        let _ = client
+            .relay
+            .record_failed_login(client.address, &server, &user);
+    }
     Err(why)
 }
 
@@ -342,11 +350,11 @@ async fn conclude_attempt(
                 .relay
                 .record_failed_login(client.address, &server, &user);
             if let Err(reached) = recorded {
-                let end = SessionEnd {
-                    reason: EndReason::Unavailable,
-                    text: reached.to_string(),
+                info!(%reached, "the client may not log in for a minute");
+                return Auth::Reject {
+                    proceed_with_methods: Some(MethodSet::empty()),
+                    partial_success: false,
                 };
-                return refuse(client, end);
             }
         }
         _ => {}

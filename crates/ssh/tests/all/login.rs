@@ -291,3 +291,19 @@ async fn a_link_that_is_down_is_named() {
     let text = errors(&output);
     assert!(text.contains("does not answer"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_banner_of_the_server_reaches_the_client() {
+    let world = World::with(|settings| {
+        let known = settings.far.known_hosts.as_ref().expect("set");
+        let banner = known.with_file_name("banner");
+        std::fs::write(&banner, "authorized use only\n").expect("written");
+        settings.server_options = format!("Banner {}", banner.display());
+    })
+    .await;
+    let output = run_async(world.ssh(&["echo done"])).await;
+    assert_success(&output);
+    assert_eq!(output.stdout, b"done\n");
+    let text = errors(&output);
+    assert!(text.contains("authorized use only"), "{text}");
+}
