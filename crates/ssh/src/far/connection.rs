@@ -8,7 +8,13 @@ use std::{
 };
 
 use link::PeerId;
-use net::{Connection, socket, target::HostPort, tls::Leg};
+use net::{
+    Connection,
+    dial::DialError,
+    socket,
+    target::{DialRefusal, HostPort},
+    tls::Leg,
+};
 use relay::Relay;
 use russh::{
     ChannelId, Names, Preferred, SshId,
@@ -143,7 +149,16 @@ async fn connect_with(
         is_of_key: false,
     };
     let stream = relay.dial(peer, target).await;
-    let stream = stream.map_err(|error| failed(format!("{target}: {error}")))?;
+    let stream = stream.map_err(|error| {
+        // The sentences name the server.
+        failed(match &error {
+            DialError::Denied {
+                denied: DialRefusal::NotListed,
+                ..
+            } => format!("{error}: add \"{target}\" to allow of the far gateway"),
+            _ => error.to_string(),
+        })
+    })?;
     let connection = Connection::from(stream);
     let tuned = socket::tune_control(&connection, false);
     tuned.map_err(|error| failed(format!("{target}: {error}")))?;

@@ -358,10 +358,13 @@ impl ClientEnd {
     async fn start(&self, far: &FarHalf) -> Result<(), russh::Error> {
         let started = self.handle.channel_success(self.id()).await;
         started.map_err(|()| russh::Error::SendError)?;
-        let banner = far.take_banner();
-        self.write
-            .extended_data_bytes(STANDARD_ERROR, Bytes::from(banner))
-            .await
+        match self.client.new_banner(far) {
+            Some(banner) => {
+                let banner = Bytes::from(banner);
+                self.write.extended_data_bytes(STANDARD_ERROR, banner).await
+            }
+            None => Ok(()),
+        }
     }
 
     /// Answers the request for a program with a sentence and a failure.

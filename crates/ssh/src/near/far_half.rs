@@ -162,6 +162,11 @@ impl FarHalf {
         ended.unwrap_or_else(|| lost("the session has ended"))
     }
 
+    /// Returns the banner of the server.
+    pub(super) fn banner(&self) -> String {
+        lock(&self.banner).clone()
+    }
+
     /// Returns the banner of the server, and forgets it.
     pub(super) fn take_banner(&self) -> String {
         std::mem::take(&mut *lock(&self.banner))

@@ -52,7 +52,7 @@ pub(super) async fn methods(client: &Client, name: &str) -> Auth {
         Err(end) => return refuse(client, end),
     };
     // Clients request the methods first. An earlier answer of the server saves a round trip.
-    let methods = client.methods.find(&far.target, &user);
+    let methods = client.memory.find(&far.target, &user);
     let reply = match methods {
         Some(methods) => Ok(ToNear::Rejected {
             methods,
@@ -61,7 +61,7 @@ pub(super) async fn methods(client: &Client, name: &str) -> Auth {
         None => {
             let reply = far.request(&ToFar::Methods { user: user.clone() }).await;
             if let Ok(ToNear::Rejected { methods, .. }) = &reply {
-                client.methods.store(&far.target, &user, methods);
+                client.memory.store(&far.target, &user, methods);
             }
             reply
         }
@@ -108,7 +108,11 @@ pub(super) async fn interactive(
             prompts,
         }) => Auth::Partial {
             name: name.into(),
-            instructions: instructions.into(),
+            // Clients print the instructions before the questions.
+            instructions: match client.new_banner(&far) {
+                Some(banner) => format!("{banner}{instructions}").into(),
+                None => instructions.into(),
+            },
             prompts: prompts
                 .into_iter()
                 .map(|(text, is_visible)| (Cow::Owned(text), is_visible))
@@ -337,7 +341,7 @@ async fn conclude_attempt(
     let user = client.login.lock().await.user.clone();
     if !matches!(reply, Ok(ToNear::Authenticated)) {
         // The server may offer other methods now.
-        client.methods.forget(&far.target, &user);
+        client.memory.forget(&far.target, &user);
     }
     match &reply {
         Ok(ToNear::Authenticated) => log_success(client, far, &user),
@@ -375,6 +379,8 @@ fn conclude(
             methods,
             is_partial,
         }) => {
+            // The next session shows the banner before its log-in.
+            client.remember_banner(far);
             let mut permitted = MethodSet::empty();
             for method in methods {
                 if method != Method::PublicKey || !client.listener.public_key.is_empty() {

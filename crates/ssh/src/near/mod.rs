@@ -7,8 +7,8 @@ mod far_half;
 mod greeting;
 mod handler;
 mod login;
-mod method_cache;
 mod refusal;
+mod server_memory;
 mod sftp;
 mod transfers;
 
@@ -28,7 +28,7 @@ use relay::{
 use russh::{SshId, server};
 use tracing::{Span, info_span};
 
-use method_cache::MethodCache;
+use server_memory::ServerMemory;
 
 use crate::{algorithms, host_key::HostKey, settings::SshListener};
 
@@ -38,7 +38,7 @@ pub struct SshNear {
     listener: Arc<SshListener>,
     host_key: HostKey,
     configs: ClientConfigs,
-    methods: Arc<MethodCache>,
+    memory: Arc<ServerMemory>,
 }
 
 impl SshNear {
@@ -68,7 +68,7 @@ impl SshNear {
             listener,
             host_key,
             configs,
-            methods: Arc::default(),
+            memory: Arc::default(),
         }
     }
 

@@ -123,7 +123,7 @@ async fn a_server_that_is_down_or_not_allowed_is_named() {
     let world = World::with(|settings| settings.allow = Some(allow)).await;
     let output = run_async(world.ssh(&["true"])).await;
     let text = errors(&output);
-    assert!(text.contains("not allowed"), "{text}");
+    assert!(text.contains("is not allowed: add \"127.0.0.1:"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -305,5 +305,13 @@ async fn the_banner_of_the_server_reaches_the_client() {
     assert_success(&output);
     assert_eq!(output.stdout, b"done\n");
     let text = errors(&output);
-    assert!(text.contains("authorized use only"), "{text}");
+    assert_eq!(text.matches("authorized use only").count(), 1, "{text}");
+    // Later clients read the banner before the log-in, and even if it fails.
+    std::fs::copy(world.path("stranger"), world.path("id")).expect("copied");
+    std::fs::copy(world.path("stranger.pub"), world.path("id.pub")).expect("copied");
+    let output = run_async(world.ssh(&["echo done"])).await;
+    assert_eq!(output.status.code(), Some(255));
+    let text = errors(&output);
+    assert_eq!(text.matches("authorized use only").count(), 1, "{text}");
+    assert!(text.contains("Permission denied"), "{text}");
 }

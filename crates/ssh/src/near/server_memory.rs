@@ -1,4 +1,4 @@
-//! Methods of authentication that servers have offered, for the next sessions of the same users.
+//! Methods of authentication that servers have offered, and their banners, for the next sessions.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: the age of entries"
@@ -14,10 +14,13 @@ use net::target::HostPort;
 
 use crate::wire::session::Method;
 
-/// Methods that servers have offered to users.
+/// Properties of servers, as earlier sessions have seen them.
 #[derive(Debug, Default)]
-pub(super) struct MethodCache {
+pub(super) struct ServerMemory {
     entries: Mutex<HashMap<(HostPort, String), Entry>>,
+    /// Banners of servers. The SSH library sends a banner only before the first log-in request, and
+    /// servers send theirs after it.
+    banners: Mutex<HashMap<HostPort, String>>,
 }
 
 #[derive(Debug)]
@@ -26,7 +29,7 @@ struct Entry {
     since: Instant,
 }
 
-impl MethodCache {
+impl ServerMemory {
     /// Returns the methods that a server has offered to a user a short time ago.
     pub(super) fn find(&self, server: &HostPort, user: &str) -> Option<Vec<Method>> {
         let entries = self.lock();
@@ -59,6 +62,25 @@ impl MethodCache {
         self.lock().remove(&(server.clone(), user.to_owned()));
     }
 
+    /// Returns the banner that a server has sent in an earlier session.
+    pub(super) fn banner(&self, server: &HostPort) -> Option<String> {
+        self.banners().get(server).cloned()
+    }
+
+    /// Stores the banner of a server. An empty text stands for no banner.
+    pub(super) fn store_banner(&self, server: &HostPort, text: &str) {
+        let mut banners = self.banners();
+        if text.is_empty() {
+            banners.remove(server);
+        } else if banners.len() < BANNERS_MAX || banners.contains_key(server) {
+            banners.insert(server.clone(), text.to_owned());
+        }
+    }
+
+    fn banners(&self) -> MutexGuard<'_, HashMap<HostPort, String>> {
+        self.banners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<(HostPort, String), Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,6 +92,9 @@ const AGE_MAX: Duration = Duration::from_secs(3600);
 /// Maximum number of entries.
 const ENTRIES_MAX: usize = 10_000;
 
+/// Maximum number of stored banners. Each banner has at most 64 KiB.
+const BANNERS_MAX: usize = 100;
+
 /// Maximum length of a user name in an entry, in bytes.
 const USER_MAX: usize = 256;
 
@@ -79,7 +104,7 @@ mod tests {
 
     #[test]
     fn entries_are_of_one_user_and_bounded() {
-        let cache = MethodCache::default();
+        let cache = ServerMemory::default();
         let server: HostPort = "files.example:22".parse().expect("a server");
         let methods = [Method::PublicKey];
         cache.store(&server, "me", &methods);
