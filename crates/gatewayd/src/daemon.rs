@@ -183,7 +183,7 @@ pub async fn run(
         .first_session(first_session())
         .build();
     let registry = relay.registry().clone();
-    let ssh_services = ssh::far_services(config.far_ssh.clone());
+    let (far_ssh, far_ssh_receiver) = watch::channel(config.far_ssh.clone());
     let running = Arc::new(RunningGateway {
         ssh: prepared.ssh_status(&config),
         config: Arc::new(config),
@@ -205,7 +205,12 @@ pub async fn run(
         listeners.inherit(&predecessor.pass_through);
     }
     let set_log = reloads.set_log.clone();
-    let mut reloader = Reloader::new(current, relay_sender, listeners, at_admin, reloads);
+    let senders = reload::SettingsSenders {
+        current,
+        relay: relay_sender,
+        far_ssh,
+    };
+    let mut reloader = Reloader::new(senders, listeners, at_admin, reloads);
     let mut side_tasks = JoinSet::new();
     let for_admin = current_receiver.clone();
     let has_admin = admin.is_some() || https.is_some() || socket.is_some();
@@ -234,6 +239,7 @@ pub async fn run(
         }),
     );
     let mut accepting = JoinSet::new();
+    let ssh_services = ssh::far_services_following(far_ssh_receiver);
     accepting.spawn(far::serve(relay_receiver, Some(enrolments), ssh_services));
     info!(link = %link.local_addr(), "gateway up");
     if let Some(predecessor) = predecessor {

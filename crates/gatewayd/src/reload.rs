@@ -18,7 +18,7 @@ use units::BitRate;
 use self::plan::{KnownPeer, ReloadPlan, ReloadPlanError};
 use crate::{
     audit,
-    config::{Config, ConfigError},
+    config::{Config, ConfigError, FarSsh},
     listeners::{ListenerError, Listeners},
     register::Register,
     running::RunningGateway,
@@ -119,9 +119,7 @@ enum ReloadError {
 
 /// Reloads the configuration, and owns the state that a reload changes.
 pub(crate) struct Reloader {
-    current: watch::Sender<Arc<RunningGateway>>,
-    /// The present relay. Tasks of the far gateway read it from this channel.
-    relay: watch::Sender<Relay>,
+    senders: SettingsSenders,
     listeners: Listeners,
     /// Addresses of the admin interface.
     at_admin: Vec<SocketAddr>,
@@ -130,18 +128,25 @@ pub(crate) struct Reloader {
     reloads: ReloadChannels,
 }
 
+/// Channels with the present settings. A reload sends new settings.
+pub(crate) struct SettingsSenders {
+    pub(crate) current: watch::Sender<Arc<RunningGateway>>,
+    /// The present relay. Tasks of the far gateway read it from this channel.
+    pub(crate) relay: watch::Sender<Relay>,
+    /// Settings for log-ins at SSH servers.
+    pub(crate) far_ssh: watch::Sender<FarSsh>,
+}
+
 impl Reloader {
     pub(crate) fn new(
-        current: watch::Sender<Arc<RunningGateway>>,
-        relay: watch::Sender<Relay>,
+        senders: SettingsSenders,
         listeners: Listeners,
         at_admin: Vec<SocketAddr>,
         reloads: ReloadChannels,
     ) -> Self {
-        let known = KnownPeer::all(&current.borrow().config);
+        let known = KnownPeer::all(&senders.current.borrow().config);
         Self {
-            current,
-            relay,
+            senders,
             listeners,
             at_admin,
             known,
@@ -181,7 +186,7 @@ impl Reloader {
 
     /// Returns the present configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
-        self.current.borrow().config.clone()
+        self.senders.current.borrow().config.clone()
     }
 
     pub(crate) fn program(&self) -> Option<&Program> {
@@ -193,7 +198,7 @@ impl Reloader {
     }
 
     pub(crate) fn running(&self) -> Arc<RunningGateway> {
-        self.current.borrow().clone()
+        self.senders.current.borrow().clone()
     }
 
     /// Closes the listeners.
@@ -205,7 +210,7 @@ impl Reloader {
     /// process.
     pub(crate) fn remaining_peers(&self) -> RemainingPeers {
         RemainingPeers {
-            link: self.current.borrow().relay.link().clone(),
+            link: self.senders.current.borrow().relay.link().clone(),
             rate_max: self.config().relay.link.rate_max,
             known: self.known.clone(),
         }
@@ -246,7 +251,7 @@ impl Reloader {
         &mut self,
         cause: ReloadCause,
     ) -> Result<(Vec<String>, Vec<String>), ReloadError> {
-        let before = self.current.borrow().clone();
+        let before = self.senders.current.borrow().clone();
         let fresh = (self.reloads.load)().map_err(ConfigError::with_gateway_user)?;
         let ReloadPlan {
             config,
@@ -274,8 +279,10 @@ impl Reloader {
             older: before.older.clone(),
         });
         self.known = known;
-        self.relay.send_replace(relay);
-        self.current.send_replace(running.clone());
+        self.senders.relay.send_replace(relay);
+        let far_ssh = running.config.far_ssh.clone();
+        self.senders.far_ssh.send_replace(far_ssh);
+        self.senders.current.send_replace(running.clone());
         self.listeners.open(prepared, &running).await;
         if cause == ReloadCause::Order {
             (self.reloads.on_applied)(&running.config);

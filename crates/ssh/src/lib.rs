@@ -18,7 +18,7 @@ mod signals;
 mod target;
 mod wire;
 
-pub use far::far_services;
+pub use far::{far_services, far_services_following};
 pub use host_key::{HostKey, HostKeyError};
 pub use host_key_check::{HostKeyVerdict, add_known_host};
 pub use inspection::{InspectionError, ServerHostKey, fetch_host_key, offered_methods};

@@ -120,8 +120,6 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
             new.clone_from(old);
         }
     }
-    keep("[far.ssh]", running.far_ssh == fresh.far_ssh);
-    fresh.far_ssh.clone_from(&running.far_ssh);
     keep("[spool]", running.spool == fresh.spool);
     keep("[store]", running.store == fresh.store);
     keep("[log] format", running.log_format == fresh.log_format);
@@ -237,6 +235,7 @@ fn changes(running: &Config, fresh: &Config) -> Vec<String> {
         running.upgrade_drain_max == fresh.upgrade_drain_max,
     );
     changed("[limits]", running.relay.limits == fresh.relay.limits);
+    changed("[far.ssh]", running.far_ssh == fresh.far_ssh);
     changed("[log] level", running.log_level == fresh.log_level);
     changed(
         "[log] transfer_log",

@@ -53,6 +53,8 @@ pub(super) fn cure(line: &str, target: &HostPort) -> String {
         format!(
             "at the far gateway: longhaul setup far --allow {target} ..., or add it to [far] allow, and reload"
         )
+    } else if line.contains("known_hosts") || line.contains("host_key") {
+        "at the far gateway: longhaul doctor compares the host key of the server, and names the next step".to_owned()
     } else if line.contains("does not answer") || line.contains("no peer") {
         "the peer is down or missing: see above".to_owned()
     } else {

@@ -278,3 +278,46 @@ fn an_ssh_server_whose_host_key_is_not_known_is_found() {
         "{text}"
     );
 }
+
+#[test]
+fn an_ssh_listener_is_tested_up_to_the_ways_to_log_in_of_its_server() {
+    let (server, other) = (SshServer::start(), SshServer::start());
+    let target = server.address.to_string();
+    let far = Side::new("ssh-listener-far");
+    let near = Side::new("ssh-listener-near");
+    let key = server.fingerprint();
+    let invite = printed(&far.far(&["--allow", &target, "--ssh", "--host-key", &key]));
+    let _far = far.start();
+    let options = ["--service", "ssh", "--target", &target, "--name", "oslo"];
+    printed(&near.near(&invite, &options));
+    let _near = near.start();
+    near.wait("a link", |it| is_up(it, "far"));
+    let assert_offers = || {
+        let (code, text) = doctor(&near);
+        let line = format!("ok     listener {}: {target} offers a log-in by ", near.ftp);
+        assert!(text.contains(&line) && text.contains("password"), "{text}");
+        assert_eq!(code, 0, "{text}");
+    };
+    assert_offers();
+    // The far gateway knows another host key of the server.
+    let known = far.folder.path("state/ssh_known_hosts");
+    let line = other.known_hosts_line();
+    let (_, key) = line.split_once(' ').expect("a line");
+    let (ip, port) = (server.address.ip(), server.address.port());
+    fs::write(&known, format!("[{ip}]:{port} {key}")).expect("room");
+    assert_finds(
+        &near,
+        "line 1 of known_hosts",
+        "at the far gateway: longhaul doctor",
+    );
+    // A reload applies other settings for servers.
+    let text = fs::read_to_string(far.config()).expect("there");
+    let pinned = format!(
+        "{text}\n[far.ssh]\nhost_key = \"{}\"\n",
+        server.fingerprint()
+    );
+    fs::write(far.config(), pinned).expect("room");
+    let reloaded = printed(&far.run(&["reload"], &[], ""));
+    assert!(reloaded.contains("applied: [far.ssh]"), "{reloaded}");
+    assert_offers();
+}

@@ -18,6 +18,7 @@ use relay::{
     Relay,
     service::{FarService, ServiceStream},
 };
+use tokio::sync::watch;
 use tracing::{Instrument as _, info_span};
 
 use crate::{
@@ -27,8 +28,13 @@ use crate::{
 
 /// Returns the far halves of SSH sessions and of their channels. They share their sessions.
 pub fn far_services(settings: FarSsh) -> Vec<Arc<dyn FarService>> {
+    far_services_following(watch::Sender::new(settings).subscribe())
+}
+
+/// Returns the same services as [`far_services`], with settings that may change. A session keeps
+/// the settings with which it started.
+pub fn far_services_following(settings: watch::Receiver<FarSsh>) -> Vec<Arc<dyn FarService>> {
     let sessions = Arc::new(Sessions::default());
-    let settings = Arc::new(settings);
     vec![
         Arc::new(SessionService {
             settings,
@@ -71,7 +77,7 @@ impl Sessions {
 /// Far half of SSH sessions.
 #[derive(Debug)]
 struct SessionService {
-    settings: Arc<FarSsh>,
+    settings: watch::Receiver<FarSsh>,
     sessions: Arc<Sessions>,
 }
 
@@ -81,7 +87,8 @@ impl FarService for SessionService {
     }
 
     fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()> {
-        let served = session::serve(self.settings.clone(), self.sessions.clone(), stream, relay);
+        let settings = Arc::new(self.settings.borrow().clone());
+        let served = session::serve(settings, self.sessions.clone(), stream, relay);
         Box::pin(served.instrument(info_span!("ssh")))
     }
 }
