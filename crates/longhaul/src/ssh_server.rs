@@ -58,8 +58,8 @@ fn run<T>(
     runtime.block_on(inspection)
 }
 
-/// User name of an inspection. Every server has this user, so the server does not log an attempt for
-/// an unknown user.
+/// User name of an inspection. Every server has this user, so the server does not log an attempt
+/// for an unknown user.
 const USER: &str = "root";
 
 /// Timeout of a connection. A far gateway waits up to 10 s for a server.

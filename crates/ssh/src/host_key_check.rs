@@ -32,8 +32,8 @@ pub enum HostKeyVerdict {
 }
 
 impl FarSsh {
-    /// Checks the host key of a server. With `trust_on_first_use`, an unknown key stays unknown until
-    /// the first log-in.
+    /// Checks the host key of a server. With `trust_on_first_use`, an unknown key stays unknown
+    /// until the first log-in.
     ///
     /// # Errors
     /// The error of the system if `known_hosts` cannot be read.
@@ -52,8 +52,8 @@ impl FarSsh {
     }
 }
 
-/// Adds the host key of a server to a file in the format of OpenSSH. Existing entries stay unchanged.
-/// Returns [`HostKeyVerdict::Known`] if the file now contains the key.
+/// Adds the host key of a server to a file in the format of OpenSSH. Existing entries stay
+/// unchanged. Returns [`HostKeyVerdict::Known`] if the file now contains the key.
 ///
 /// # Errors
 /// The error of the system if the file cannot be read or written.

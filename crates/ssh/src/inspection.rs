@@ -33,9 +33,9 @@ pub enum InspectionError {
     Timeout,
 }
 
-/// Returns the host key of a server, as `ssh-keyscan` does. The function sends no credential. If the
-/// server has several host keys, the function returns the key of the algorithm that the far gateway
-/// prefers.
+/// Returns the host key of a server, as `ssh-keyscan` does. The function sends no credential. If
+/// the server has several host keys, the function returns the key of the algorithm that the far
+/// gateway prefers.
 ///
 /// # Errors
 /// [`InspectionError`] if the server presents no host key.
@@ -54,8 +54,8 @@ pub async fn fetch_host_key(stream: TcpStream) -> Result<ServerHostKey, Inspecti
     }
 }
 
-/// Returns the ways to log in that a server offers to `user`, such as `password`. An SSH listener of
-/// a gateway answers only after the real server has answered.
+/// Returns the ways to log in that a server offers to `user`, such as `password`. An SSH listener
+/// of a gateway answers only after the real server has answered.
 ///
 /// # Errors
 /// [`InspectionError`] if the server offers nothing. The error contains the reason that the server

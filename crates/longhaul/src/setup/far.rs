@@ -18,8 +18,8 @@ use crate::{
 /// invite is one line of text for "longhaul setup near" on the other machine. Keep the invite
 /// secret. The invite works once, and expires after the time of --expires.
 ///
-/// If a server of --allow has port 22, the command fetches the host key of this SSH server. It shows
-/// the fingerprint, and asks for a confirmation. It then adds the host key to the file that
+/// If a server of --allow has port 22, the command fetches the host key of this SSH server. It
+/// shows the fingerprint, and asks for a confirmation. It then adds the host key to the file that
 /// `known_hosts` in [far.ssh] names.
 #[derive(clap::Args)]
 #[command(after_help = "\

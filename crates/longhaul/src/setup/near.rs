@@ -25,10 +25,10 @@ use crate::{admin, document::Document, exit, peer::invite::peer_name, places, se
 
 /// Set up this machine as the near gateway, at the site of the clients
 ///
-/// The command asks for the invite that "longhaul setup far" has printed, for the server and its
-/// service (FTP or SSH), and for the address of the listener for clients. It makes a key, enrols the
-/// key at the far gateway, writes the configuration, and starts the service. Options answer the
-/// questions in advance.
+/// The command asks for the invite that "longhaul setup far" has printed. It also asks for the
+/// service (FTP or SSH), the server and the address of the listener for clients. It makes a key,
+/// enrols the key at the far gateway, writes the configuration, and starts the service. Options
+/// answer the questions in advance.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

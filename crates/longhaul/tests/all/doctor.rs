@@ -299,7 +299,7 @@ fn an_ssh_listener_is_tested_up_to_the_ways_to_log_in_of_its_server() {
         assert_eq!(code, 0, "{text}");
     };
     assert_offers();
-    // The far gateway knows another host key of the server.
+    // `known_hosts` has another host key of the server.
     let known = far.folder.path("state/ssh_known_hosts");
     let line = other.known_hosts_line();
     let (_, key) = line.split_once(' ').expect("a line");

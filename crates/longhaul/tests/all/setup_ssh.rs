@@ -22,7 +22,7 @@ fn a_host_key_is_added_only_after_a_confirmation() {
     let (target, fingerprint) = (server.address.to_string(), server.fingerprint());
     let side = Side::new("setup-host-key");
     let known_hosts = side.folder.path("state/ssh_known_hosts");
-    // Nobody confirms the key, because there is no terminal.
+    // The key stays unconfirmed, because there is no terminal.
     let output = side.far(&["--allow", &target, "--ssh"]);
     printed(&output);
     let text = said(&output);
