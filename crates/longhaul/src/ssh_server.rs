@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use net::target::{Host, HostPort};
-use ssh::{InspectionError, ServerHostKey};
+use ssh::{FarSsh, HostKeyVerdict, InspectionError, ServerHostKey};
 
 /// Connects to a server. A name stands for its first address.
 ///
@@ -26,12 +27,47 @@ pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, TIMEOUT)
 }
 
-/// Returns the host key of the server at the other end of a connection.
+/// Returns the host key that the far gateway would see at a server, and the check of the key by the
+/// settings of the far gateway. A server may have several host keys.
 ///
 /// # Errors
-/// The server presents no host key.
-pub(crate) fn host_key(stream: TcpStream) -> Result<ServerHostKey, InspectionError> {
-    run(async { ssh::fetch_host_key(tokio_stream(stream)?).await })
+/// The server presents no host key, or `known_hosts` cannot be read.
+pub(crate) fn host_key(
+    server: &HostPort,
+    far: &FarSsh,
+) -> anyhow::Result<(ServerHostKey, HostKeyVerdict)> {
+    let known_hosts = far.known_hosts.clone().unwrap_or_default();
+    let in_file = || known_hosts.display().to_string();
+    let mut offers = far.offers(server).with_context(in_file)?;
+    // A server whose known kinds of keys are gone has a changed host key.
+    offers.push(FarSsh::default().offers(server)?.remove(0));
+    let mut found = None;
+    let mut failure = None;
+    for offer in offers {
+        let fetched = connect(server).map_err(InspectionError::from);
+        let fetched = fetched.and_then(|stream| {
+            run(async { ssh::fetch_host_key(tokio_stream(stream)?, &offer).await })
+        });
+        match fetched {
+            Ok(key) => {
+                let verdict = far.verdict(server, &key).with_context(in_file)?;
+                let is_known = verdict == HostKeyVerdict::Known;
+                let first = found.get_or_insert((key.clone(), verdict));
+                if is_known {
+                    return Ok((key, verdict));
+                }
+                if far.host_key.is_none() {
+                    return Ok(first.clone());
+                }
+            }
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    match (found, failure) {
+        (Some(found), _) => Ok(found),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => anyhow::bail!("the far gateway offers no host key algorithm"),
+    }
 }
 
 /// Returns the ways to log in that a server offers. An SSH listener of a gateway passes on the ways

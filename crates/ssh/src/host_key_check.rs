@@ -3,9 +3,10 @@
 use std::{io, path::Path};
 
 use net::target::HostPort;
+use russh::{Preferred, keys::Algorithm};
 
 use crate::{
-    inspection::ServerHostKey,
+    inspection::{HostKeyOffer, ServerHostKey},
     known_hosts::{self, ServerKeys, Verdict},
     settings::FarSsh,
 };
@@ -49,6 +50,68 @@ impl FarSsh {
         };
         let keys = ServerKeys::read(path, server)?;
         Ok(keys.check(key.public_key()).into())
+    }
+}
+
+impl FarSsh {
+    /// Returns the sets of host key algorithms that the far gateway offers to a server, one set for
+    /// each attempt.
+    ///
+    /// # Errors
+    /// The error of the system if `known_hosts` cannot be read.
+    pub fn offers(&self, server: &HostPort) -> io::Result<Vec<HostKeyOffer>> {
+        let keys = match (&self.host_key, &self.known_hosts) {
+            (None, Some(path)) => ServerKeys::read(path, server)?,
+            _ => ServerKeys::default(),
+        };
+        let offers = offers(self.host_key.is_some(), &keys).into_iter();
+        Ok(offers.map(HostKeyOffer::from).collect())
+    }
+}
+
+/// Returns the sets of host key algorithms for a server with these known keys, one set for each
+/// attempt.
+///
+/// If there are known keys, only their algorithms are offered. Otherwise, a server with an
+/// additional key would look like a changed host key. A pinned key may be of any kind, so each kind
+/// is an attempt.
+pub(crate) fn offers(is_pinned: bool, keys: &ServerKeys) -> Vec<Vec<Algorithm>> {
+    let all = safe_algorithms();
+    if is_pinned {
+        let of_family = |number| {
+            let algorithms = all.iter().filter(|it| family(it) == number);
+            algorithms.cloned().collect()
+        };
+        return [0, 1, 2].map(of_family).to_vec();
+    }
+    let is_known = |algorithm: &&Algorithm| {
+        let mut known = keys.known();
+        known.any(|key| is_same_kind(&key.algorithm(), algorithm))
+    };
+    let known: Vec<_> = all.iter().filter(is_known).cloned().collect();
+    vec![if known.is_empty() { all } else { known }]
+}
+
+/// Returns the host key algorithms in the order of preference. Signatures with SHA-1 are not safe.
+pub(crate) fn safe_algorithms() -> Vec<Algorithm> {
+    let is_safe = |it: &&Algorithm| !matches!(it, Algorithm::Rsa { hash: None });
+    let all = Preferred::DEFAULT.key;
+    all.iter().filter(is_safe).cloned().collect()
+}
+
+/// Whether both algorithms use keys of the same kind. The hash function of RSA does not matter.
+pub(crate) fn is_same_kind(a: &Algorithm, b: &Algorithm) -> bool {
+    match (a, b) {
+        (Algorithm::Rsa { .. }, Algorithm::Rsa { .. }) => true,
+        (a, b) => a == b,
+    }
+}
+
+fn family(algorithm: &Algorithm) -> usize {
+    match algorithm {
+        Algorithm::Ecdsa { .. } => 1,
+        Algorithm::Rsa { .. } => 2,
+        _ => 0,
     }
 }
 
@@ -106,6 +169,28 @@ mod tests {
         assert_eq!(verdict(&other), changed);
         let refused = add_known_host(&path, &server, &other).expect("room");
         assert_eq!(refused, changed);
+    }
+
+    #[test]
+    fn only_the_kinds_of_known_keys_are_offered() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("known_hosts");
+        let server = HostPort::parse_ssh("10.20.0.5").expect("a host");
+        let far = FarSsh {
+            known_hosts: Some(path.clone()),
+            ..FarSsh::default()
+        };
+        let count = |far: &FarSsh| far.offers(&server).expect("a file").len();
+        let all = HostKeyOffer::from(safe_algorithms());
+        assert_eq!(far.offers(&server).expect("no file"), [all]);
+        add_known_host(&path, &server, &new_key()).expect("room");
+        let ed25519 = HostKeyOffer::from(vec![Algorithm::Ed25519]);
+        assert_eq!(far.offers(&server).expect("a file"), [ed25519]);
+        let pinned = FarSsh {
+            host_key: Some(new_key().fingerprint()),
+            ..FarSsh::default()
+        };
+        assert_eq!((count(&far), count(&pinned)), (1, 3));
     }
 
     #[test]

@@ -7,12 +7,17 @@ use std::{
 };
 
 use russh::{
+    Preferred,
     client::{self, AuthResult, DisconnectReason, Handle, Handler, Session},
-    keys::{HashAlg, PublicKey, PublicKeyOrCertificate},
+    keys::{Algorithm, HashAlg, PublicKey, PublicKeyOrCertificate},
 };
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::algorithms;
+
+/// Host key algorithms that a client offers to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostKeyOffer(Vec<Algorithm>);
 
 /// Public host key that a server has presented, with a proof of its private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,18 +39,24 @@ pub enum InspectionError {
 }
 
 /// Returns the host key of a server, as `ssh-keyscan` does. The function sends no credential. If
-/// the server has several host keys, the function returns the key of the algorithm that the far
-/// gateway prefers.
+/// the server has several host keys, the function returns the first key of an algorithm in `offer`.
 ///
 /// # Errors
 /// [`InspectionError`] if the server presents no host key.
-pub async fn fetch_host_key(stream: TcpStream) -> Result<ServerHostKey, InspectionError> {
+pub async fn fetch_host_key(
+    stream: TcpStream,
+    offer: &HostKeyOffer,
+) -> Result<ServerHostKey, InspectionError> {
     let observer = Observer {
         ends_after_key: true,
         ..Observer::default()
     };
     let seen = observer.seen.clone();
-    let connected = timeout(TIME_MAX, connect(stream, observer)).await;
+    let preferred = Preferred {
+        key: offer.0.clone().into(),
+        ..algorithms::preferred()
+    };
+    let connected = timeout(TIME_MAX, connect(stream, preferred, observer)).await;
     let mut seen = seen.take();
     match (seen.host_key.take(), connected) {
         (Some(key), _) => Ok(key),
@@ -67,7 +78,7 @@ pub async fn offered_methods(
     let observer = Observer::default();
     let seen = observer.seen.clone();
     let asked = async {
-        let mut session = connect(stream, observer).await?;
+        let mut session = connect(stream, algorithms::preferred(), observer).await?;
         session.authenticate_none(user).await
     };
     match timeout(TIME_MAX, asked).await {
@@ -94,12 +105,22 @@ impl From<io::Error> for InspectionError {
     }
 }
 
-async fn connect(stream: TcpStream, observer: Observer) -> Result<Handle<Observer>, russh::Error> {
+async fn connect(
+    stream: TcpStream,
+    preferred: Preferred,
+    observer: Observer,
+) -> Result<Handle<Observer>, russh::Error> {
     let config = client::Config {
-        preferred: algorithms::preferred(),
+        preferred,
         ..client::Config::default()
     };
     client::connect_stream(Arc::new(config), stream, observer).await
+}
+
+impl From<Vec<Algorithm>> for HostKeyOffer {
+    fn from(algorithms: Vec<Algorithm>) -> Self {
+        Self(algorithms)
+    }
 }
 
 impl ServerHostKey {
@@ -217,7 +238,7 @@ const TEXT_MAX: usize = 500;
 #[cfg(test)]
 mod tests {
     use russh::{
-        keys::{Algorithm, PrivateKey, key::safe_rng},
+        keys::{PrivateKey, key::safe_rng},
         server::{self, Auth},
     };
     use tokio::{
@@ -280,6 +301,10 @@ mod tests {
         address
     }
 
+    fn all() -> HostKeyOffer {
+        HostKeyOffer(Preferred::DEFAULT.key.into_owned())
+    }
+
     fn new_key() -> PrivateKey {
         PrivateKey::random(&mut safe_rng(), Algorithm::Ed25519).expect("a key")
     }
@@ -289,7 +314,8 @@ mod tests {
         let key = new_key();
         let expected = key.fingerprint(HashAlg::Sha256).to_string();
         let address = serve(key).await;
-        let fetched = fetch_host_key(open(address).await).await.expect("a key");
+        let fetched = fetch_host_key(open(address).await, &all()).await;
+        let fetched = fetched.expect("a key");
         assert_eq!(fetched.fingerprint(), expected);
         assert_eq!(fetched.algorithm(), "ssh-ed25519");
     }
@@ -305,7 +331,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_without_ssh_is_no_ssh_server() {
         let address = serve_bytes(b"220 ready\r\n".to_vec()).await;
-        let error = fetch_host_key(open(address).await).await;
+        let error = fetch_host_key(open(address).await, &all()).await;
         let error = error.expect_err("no host key").to_string();
         assert!(error.starts_with("no SSH server answers: "), "{error}");
     }
@@ -316,7 +342,7 @@ mod tests {
             let address = serve_bytes(refusal("server\n10.0.0.9:22 is not allowed")).await;
             let stream = open(address).await;
             let refused = match inspects_methods {
-                false => fetch_host_key(stream).await.map(|_| ()),
+                false => fetch_host_key(stream, &all()).await.map(|_| ()),
                 true => offered_methods(stream, "joe").await.map(|_| ()),
             };
             let error = refused.expect_err("no host key").to_string();

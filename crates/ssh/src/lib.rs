@@ -21,7 +21,9 @@ mod wire;
 pub use far::{far_services, far_services_following};
 pub use host_key::{HostKey, HostKeyError};
 pub use host_key_check::{HostKeyVerdict, add_known_host};
-pub use inspection::{InspectionError, ServerHostKey, fetch_host_key, offered_methods};
+pub use inspection::{
+    HostKeyOffer, InspectionError, ServerHostKey, fetch_host_key, offered_methods,
+};
 pub use near::SshNear;
 pub use settings::{ChannelKind, FarSsh, PublicKeyWay, SshListener};
 pub use sftp::EarlyReplies;

@@ -17,7 +17,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
             let what = format!("server {server}");
             match connect(&server) {
                 Ok(stream) if ssh::is_ssh(&server, &stream) => {
-                    ssh::examine_server(config, &server, stream, findings);
+                    ssh::examine_server(config, &server, findings);
                 }
                 Ok(_) => findings.good(what, "it accepts connections"),
                 Err(error) => findings.wrong(

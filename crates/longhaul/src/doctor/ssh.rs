@@ -68,21 +68,16 @@ pub(super) fn is_ssh(server: &HostPort, stream: &TcpStream) -> bool {
 }
 
 /// Checks the host key of an SSH server that accepts connections.
-pub(super) fn examine_server(
-    config: &Config,
-    server: &HostPort,
-    stream: TcpStream,
-    findings: &mut Findings,
-) {
+pub(super) fn examine_server(config: &Config, server: &HostPort, findings: &mut Findings) {
     let what = format!("server {server}");
     let far = &config.far_ssh;
-    let key = match ssh_server::host_key(stream) {
-        Ok(key) => key,
+    let (key, verdict) = match ssh_server::host_key(server, far) {
+        Ok(found) => found,
         Err(error) => {
             return findings.wrong(
                 what,
-                format!("it accepts connections, but has no host key for this gateway: {error}"),
-                "correct the server's configuration, or the port in [far] allow",
+                format!("it accepts connections, but its host key cannot be checked: {error:#}"),
+                "correct the server's configuration, or the port in [far] allow; run this command as root",
             );
         }
     };
@@ -90,17 +85,17 @@ pub(super) fn examine_server(
     let file = far.known_hosts.as_ref();
     let file = file.map_or_else(String::new, |it| it.display().to_string());
     let shown = format!("its host key is {algorithm} {fingerprint}");
-    match far.verdict(server, &key) {
-        Ok(HostKeyVerdict::Known) => findings.good(
+    match verdict {
+        HostKeyVerdict::Known => findings.good(
             what,
             format!("it accepts connections, and its host key {fingerprint} is known"),
         ),
-        Ok(HostKeyVerdict::Unknown) if far.trust_on_first_use => findings.doubtful(
+        HostKeyVerdict::Unknown if far.trust_on_first_use => findings.doubtful(
             what,
             format!("{shown}, which the first log-in adds to {file}"),
             format!("compare the fingerprint at the server before: ssh-keygen -lf {SERVER_KEY_FILE}"),
         ),
-        Ok(HostKeyVerdict::Unknown) => findings.wrong(
+        HostKeyVerdict::Unknown => findings.wrong(
             what,
             format!("{shown}, which is not in {file}: the gateway refuses log-ins there"),
             format!(
@@ -108,25 +103,20 @@ pub(super) fn examine_server(
                  ssh-keygen -lf {SERVER_KEY_FILE}"
             ),
         ),
-        Ok(HostKeyVerdict::Changed { line }) => findings.wrong(
+        HostKeyVerdict::Changed { line } => findings.wrong(
             what,
             format!("{shown}, but line {line} of {file} has another key: the server has a new key, or it is another machine"),
             "compare the fingerprint at the server; if it is right, remove that line, and run longhaul setup far again",
         ),
-        Ok(HostKeyVerdict::Revoked { line }) => findings.wrong(
+        HostKeyVerdict::Revoked { line } => findings.wrong(
             what,
             format!("{shown}, which line {line} of {file} revokes"),
             "give the server a new host key",
         ),
-        Ok(HostKeyVerdict::NotPinned) => findings.wrong(
+        HostKeyVerdict::NotPinned => findings.wrong(
             what,
             format!("{shown}, and [far.ssh] host_key permits only another key"),
             "correct host_key, or use known_hosts for several servers",
-        ),
-        Err(error) => findings.doubtful(
-            what,
-            format!("{file}: {error}"),
-            "run it as root: sudo longhaul doctor",
         ),
     }
 }

@@ -30,12 +30,8 @@ pub(super) fn confirm(
 ) -> anyhow::Result<Vec<ConfirmedKey>> {
     let mut confirmed = Vec::new();
     for server in servers {
-        let fetched = ssh_server::connect(server).map_err(anyhow::Error::from);
-        let fetched = fetched.and_then(|it| Ok(ssh_server::host_key(it)?));
-        match fetched {
-            Ok(key) => {
-                let verdict = far.verdict(server, &key);
-                let verdict = verdict.with_context(|| known_hosts(far))?;
+        match ssh_server::host_key(server, far) {
+            Ok((key, verdict)) => {
                 if is_confirmed(server, far, &key, verdict, accepted, confirm_on_terminal)? {
                     let server = server.clone();
                     confirmed.push(ConfirmedKey { server, key });

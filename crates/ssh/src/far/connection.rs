@@ -30,6 +30,7 @@ use tracing::{info, warn};
 use crate::{
     algorithms,
     backpressure::{Backpressure, HeldBytes, PausableStream},
+    host_key_check,
     known_hosts::{self, ServerKeys, Verdict},
     settings::FarSsh,
     wire::session::EndReason,
@@ -231,41 +232,12 @@ async fn key_algorithms(
     settings: &Arc<FarSsh>,
     target: &HostPort,
 ) -> Result<Vec<Vec<Algorithm>>, ConnectFailure> {
-    // Signatures with SHA-1 are not safe.
-    let is_safe = |it: &&Algorithm| !matches!(it, Algorithm::Rsa { hash: None });
-    let all: Vec<_> = Preferred::DEFAULT
-        .key
-        .iter()
-        .filter(is_safe)
-        .cloned()
-        .collect();
-    let family = |algorithm: &Algorithm| match algorithm {
-        Algorithm::Ecdsa { .. } => 1,
-        Algorithm::Rsa { .. } => 2,
-        _ => 0,
+    let is_pinned = settings.host_key.is_some();
+    let keys = match is_pinned {
+        true => ServerKeys::default(),
+        false => read_keys(settings, target).await.map_err(unavailable)?,
     };
-    if settings.host_key.is_some() {
-        let of_family = |number| {
-            let algorithms = all.iter().filter(|it| family(it) == number);
-            algorithms.cloned().collect()
-        };
-        return Ok([0, 1, 2].map(of_family).to_vec());
-    }
-    let keys = read_keys(settings, target).await.map_err(unavailable)?;
-    let is_known = |algorithm: &&Algorithm| {
-        let mut known = keys.known();
-        known.any(|key| is_same_kind(&key.algorithm(), algorithm))
-    };
-    let known: Vec<_> = all.iter().filter(is_known).cloned().collect();
-    Ok(vec![if known.is_empty() { all } else { known }])
-}
-
-/// Whether both algorithms use keys of the same kind. The hash function of RSA does not matter.
-fn is_same_kind(a: &Algorithm, b: &Algorithm) -> bool {
-    match (a, b) {
-        (Algorithm::Rsa { .. }, Algorithm::Rsa { .. }) => true,
-        (a, b) => a == b,
-    }
+    Ok(host_key_check::offers(is_pinned, &keys))
 }
 
 /// Reads the entries of `known_hosts` for a server.
@@ -392,7 +364,7 @@ impl client::Handler for ServerHandler {
         // The key must be of the negotiated algorithm (GHSA-66vf-xq4p-pg7q).
         let key = lock(&self.host_key);
         match &*key {
-            Some(Ok(key)) if !is_same_kind(&key.algorithm(), &names.key) => {
+            Some(Ok(key)) if !host_key_check::is_same_kind(&key.algorithm(), &names.key) => {
                 Err(russh::Error::WrongServerSig)
             }
             _ => Ok(()),
