@@ -74,7 +74,7 @@ pub enum ListenerError {
         /// Address of the listener.
         listen: SocketAddr,
         /// The fault in the file, or the reason why the file cannot be made.
-        source: HostKeyError,
+        source: Box<HostKeyError>,
     },
     /// A bound socket could not be used.
     #[error("a socket could not be used: {0}")]
@@ -361,9 +361,9 @@ fn host_keys(
     let keys = ids.iter().zip(&config.ssh).map(|(id, listener)| {
         match HostKey::load_or_create(&listener.host_key_file) {
             Ok(key) => Ok((*id, key)),
-            Err(source) => Err(ListenerError::HostKey {
+            Err(error) => Err(ListenerError::HostKey {
                 listen: listener.listen,
-                source,
+                source: Box::new(error),
             }),
         }
     });
