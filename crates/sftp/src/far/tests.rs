@@ -229,3 +229,49 @@ fn server_of_another_version_is_refused() {
     let version = greeting.encode(GreetingSource::Server).into_bytes();
     assert_eq!(far.receive_from_server(version), Err(SftpError::NoVersion));
 }
+
+#[test]
+fn near_half_that_takes_no_messages_stops_read_ahead() {
+    let mut fixture = Fixture::new(true);
+    fixture.far.settings.reads_max = 1 << 20;
+    fixture.open(0, OpenFlags::READ, 1 << 30);
+    let mut read_bytes = 0;
+    loop {
+        let reads = fixture.requests();
+        if reads.is_empty() {
+            break;
+        }
+        for (id, request) in reads {
+            let Request::Read { length, .. } = request else {
+                panic!("{request:?} in place of READ");
+            };
+            read_bytes += length;
+            fixture.write(Response::Data(vec![1; length as usize].into()).encode(id));
+        }
+    }
+    let range = (1 << 20) - 2 * READ_DEFAULT..=1 << 20;
+    assert!(range.contains(&read_bytes), "{read_bytes} bytes");
+    fixture.messages();
+    assert!(!fixture.requests().is_empty(), "the read-ahead continues");
+}
+
+#[test]
+fn near_half_that_takes_no_messages_stops_the_server() {
+    let mut fixture = Fixture::new(true);
+    fixture.far.settings.reads_max = 1 << 20;
+    let mut answers = 0;
+    while fixture.far.wants_server_bytes() {
+        let path = Bytes::from("/file");
+        fixture.send(ToFar::Request {
+            request: answers,
+            packet: without_id(&Request::Stat { path }),
+        });
+        let (id, _) = fixture.requests()[0];
+        fixture.write(Response::Extended(vec![1; 100_000].into()).encode(id));
+        answers += 1;
+        assert!(answers < 100, "the queue has a limit");
+    }
+    assert!(fixture.far.queued_bytes() < (2 << 20) + 200_000);
+    fixture.messages();
+    assert!(fixture.far.wants_server_bytes());
+}

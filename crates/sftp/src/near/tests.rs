@@ -388,3 +388,27 @@ fn handle_that_is_still_open_ends_the_session() {
         .receive_from_far(ToNear::Reply { request, packet });
     assert_eq!(result, Err(SftpError::DuplicateHandle));
 }
+
+#[test]
+fn client_that_takes_no_bytes_stops_both_sides() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::READ, "h");
+    for read in 0..1000 {
+        fixture.send_read(read * 32_768, 32_768);
+    }
+    let mut pushed_bytes = 0;
+    while fixture.near.wants_far_messages() {
+        let data = vec![1; 32_768].into();
+        fixture.receive(ToNear::ReadAhead {
+            handle,
+            run: 0,
+            data,
+        });
+        pushed_bytes += 32_768;
+        assert!(pushed_bytes < 2 * CLIENT_QUEUE_MAX, "the queue has a limit");
+    }
+    assert!(pushed_bytes > CLIENT_QUEUE_MAX / 2);
+    assert!(!fixture.near.wants_client_bytes());
+    assert_eq!(fixture.answers().len(), pushed_bytes / 32_768);
+    assert!(fixture.near.wants_far_messages() && fixture.near.wants_client_bytes());
+}

@@ -108,6 +108,8 @@ pub(crate) enum Task {
         seed: u64,
         size: u64,
         count: u64,
+        /// Whether several READs in sequence follow some seeks.
+        seeks: bool,
     },
     List {
         entries: usize,
@@ -188,12 +190,26 @@ impl Job {
                 queue = in_pieces(*start, size + beyond, manner, rng);
             }
             Task::Random {
-                seed, size, count, ..
+                seed,
+                size,
+                count,
+                seeks,
+                ..
             } => {
                 bytes = content(*seed, *size as usize);
                 for _ in 0..*count {
-                    let offset = rng.below(size + 10);
-                    queue.push_back((offset, rng.between(1, 70_000)));
+                    let mut offset = rng.below(size + 10);
+                    let length = rng.between(1, 70_000);
+                    // Some players read in sequence behind each seek.
+                    let reads = if *seeks && rng.one_in(3) {
+                        rng.between(4, 30)
+                    } else {
+                        1
+                    };
+                    for _ in 0..reads {
+                        queue.push_back((offset, length));
+                        offset += length;
+                    }
                 }
             }
             Task::List { .. } | Task::Odd => {}

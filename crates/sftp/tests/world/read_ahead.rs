@@ -101,6 +101,7 @@ fn random_access_stops_read_ahead() {
         seed: 1,
         size: SIZE,
         count: 40,
+        seeks: false,
     };
     let mut setup = good();
     setup.near.read_ahead_max = 4 << 20;

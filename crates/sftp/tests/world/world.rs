@@ -182,13 +182,19 @@ impl World {
         let has_failing_write = traits.failing_write.or(traits.failing_offset).is_some();
         let may_check_size = early != EarlyReplies::All || !has_failing_write;
         let mut server = Server::new(traits);
-        server.entries = rng.pick(&[0, 1, 100, 101, 5_000]);
+        server.entries = rng.pick(&[0, 1, 100, 101, 5_000, 5_000, 30_000]);
         let mut jobs = Vec::new();
         for number in 0..rng.between(1, 4) {
             let mut path = format!("/file-{number}");
             let seed = rng.next();
             let size = rng.between(0, size_max);
             let kind = rng.below(8);
+            // A resumed download begins far behind the start.
+            let size = if (3..7).contains(&kind) && rng.one_in(16) {
+                9 << 20
+            } else {
+                size
+            };
             if (3..7).contains(&kind) {
                 path = format!("/source-{number}");
                 let bytes = content(seed, size as usize);
@@ -206,7 +212,7 @@ impl World {
                     checks_size: rng.one_in(3) && may_check_size,
                     renames: rng.one_in(3),
                 },
-                3 | 4 | 5 => Task::Download {
+                3..=5 => Task::Download {
                     path,
                     seed,
                     size,
@@ -222,6 +228,7 @@ impl World {
                     seed,
                     size,
                     count: rng.between(1, 30),
+                    seeks: rng.one_in(2),
                 },
                 6 => Task::Odd,
                 _ => Task::List {
