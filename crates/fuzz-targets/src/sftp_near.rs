@@ -169,7 +169,7 @@ impl World {
                 return self.near.receive_from_far(ToNear::Written { request }).ok();
             }
             ToFar::Open { request, .. } if !fails => {
-                // The handle is one of those that the client uses.
+                // The client uses this handle, or another one.
                 let handle = Bytes::copy_from_slice(&[b'0' + tape.byte() % 4]);
                 (request, Response::Handle(handle))
             }

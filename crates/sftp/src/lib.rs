@@ -2,8 +2,8 @@
 //! gateway has one half.
 //!
 //! The near half is the end at the client. It answers some requests before the server has confirmed
-//! them, and serves downloads from data that the far half has read ahead. The far half is the end at
-//! the server. It keeps the order of the requests, and reads ahead.
+//! them, and serves downloads from data that the far half has read ahead. The far half is the end
+//! at the server. It keeps the order of the requests, and reads ahead.
 //!
 //! The state machines receive bytes and messages, and return bytes and messages. The machines use
 //! no socket, no clock, no randomness and no async code. The caller owns the channels, and reports

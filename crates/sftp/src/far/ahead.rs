@@ -192,5 +192,5 @@ impl FolderReadAhead {
 /// Number of READs after the start. A small file needs few.
 const READS_FIRST: usize = 4;
 
-/// Maximum number of outstanding READs of a handle: what OpenSSH's client has outstanding.
+/// Maximum number of outstanding READs of a handle: the number of OpenSSH's client.
 const READS_MAX: usize = 64;

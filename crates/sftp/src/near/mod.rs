@@ -100,7 +100,7 @@ pub struct NearSession {
 /// State of the server's answer to `limits@openssh.com`, which the far half requests by itself.
 #[derive(Debug)]
 enum ServerLimits {
-    /// The server does not offer the extension, as far as the near half knows.
+    /// The server does not offer the extension, or VERSION has not arrived yet.
     NotOffered,
     /// The answer is in flight. These requests of the client wait for it.
     Awaited(Vec<u32>),

@@ -44,7 +44,7 @@ impl Writes {
     }
 
     /// Returns the failure that all later WRITEs, `fsync@openssh.com` and CLOSE report. Without
-    /// early answers, the client knows each failure already.
+    /// early answers, the client has each failure already.
     pub(super) fn reported_failure(&self) -> Option<&Rope> {
         let is_early = self.early != EarlyReplies::Off;
         self.failure.as_ref().filter(|_| is_early)

@@ -1,4 +1,4 @@
-//! READs that the near half answers without the server, and those that it passes on.
+//! READs that the near half answers without the server, and READs that it passes on.
 
 use sftp::EarlyReplies;
 

@@ -58,7 +58,7 @@ fn download(size: u64) -> Task {
     }
 }
 
-/// Checks that the round trips are those of the session's waits, and little more.
+/// Checks that a session takes the expected round trips, and little more.
 #[track_caller]
 fn assert_round_trips(measured: f64, expected: f64) {
     let range = expected..expected + 0.6;
