@@ -265,7 +265,7 @@ pub struct TransferStatus {
     pub size_bytes: Option<u64>,
     /// Number of the session to which the transfer belongs.
     pub session: u64,
-    /// Kind of the transfer: `ftp` or `forward`.
+    /// Kind of the transfer: `ftp`, `forward`, `sftp` (a file) or `ssh` (another channel).
     pub kind: String,
     /// Role of this gateway for the transfer: `near` or `far`.
     pub side: String,
