@@ -27,8 +27,8 @@ pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, TIMEOUT)
 }
 
-/// Returns the host key that the far gateway would see at a server, and the check of the key by the
-/// settings of the far gateway. A server may have several host keys.
+/// Returns the host key that the far gateway would see at a server. Also returns the check of the
+/// key by the settings of the far gateway. A server may have several host keys.
 ///
 /// # Errors
 /// The server presents no host key, or `known_hosts` cannot be read.

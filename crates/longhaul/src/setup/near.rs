@@ -34,7 +34,7 @@ use crate::{admin, document::Document, exit, peer::invite::peer_name, places, se
 Examples:
   sudo longhaul setup near
   sudo longhaul setup near --invite-file invite --target 10.20.0.5:21 --listen 0.0.0.0:21
-  sudo longhaul setup near --invite-file invite --service ssh --target 10.20.0.5 --listen 0.0.0.0:2222
+  sudo longhaul setup near --invite-file invite --service ssh --target 10.20.0.5:22
   ssh root@far longhaul peer invite | sudo longhaul setup near --invite-file - --target 10.20.0.5:21")]
 pub(super) struct Args {
     #[arg(hide = true)]
