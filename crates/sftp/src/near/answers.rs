@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Rope, SftpError, TransferEvent,
-    packet::{FieldReader, Greeting, GreetingSource, Status, StatusCode, extension, kind},
+    packet::{FieldReader, Greeting, GreetingSource, Limits, Status, StatusCode, extension, kind},
 };
 
 impl NearSession {
@@ -31,6 +31,7 @@ impl NearSession {
     }
 
     pub(super) fn receive_limits(&mut self, packet: Rope) {
+        let packet = limits(packet);
         let known = ServerLimits::Known(packet.clone());
         if let ServerLimits::Awaited(ids) = std::mem::replace(&mut self.limits, known) {
             for id in ids {
@@ -110,6 +111,7 @@ impl NearSession {
                     self.outbox.reply_write(answer);
                 }
             }
+            PendingRequest::Limits { id } => self.outbox.reply(id, limits(packet)),
             PendingRequest::Fsync { id, handle } => {
                 let failure = self.reported_failure(handle);
                 self.outbox.reply(id, failure.unwrap_or(packet));
@@ -198,6 +200,21 @@ impl NearSession {
     /// Returns the STATUS packet of a failed WRITE that later requests report.
     pub(super) fn reported_failure(&mut self, handle: u64) -> Option<Rope> {
         self.writes(handle)?.reported_failure().cloned()
+    }
+}
+
+/// Returns the answer to `limits@openssh.com`: the lesser of the server's limits and the limits of
+/// the near half. The near half ends a session with a longer packet.
+fn limits(packet: Rope) -> Rope {
+    let mut body = packet.clone();
+    body.advance(1.min(body.len()));
+    match Limits::decode(body) {
+        Ok(limits) if kind_of(&packet) == kind::EXTENDED_REPLY => {
+            let mut answer = Rope::from(vec![kind::EXTENDED_REPLY]);
+            answer.append(limits.through_gateways().encode());
+            answer
+        }
+        _ => packet,
     }
 }
 

@@ -42,6 +42,9 @@ pub(super) enum PendingRequest {
         handle: u64,
         bytes: u64,
     },
+    Limits {
+        id: u32,
+    },
     Fsync {
         id: u32,
         handle: u64,

@@ -73,6 +73,10 @@ impl NearSession {
                     packet: without_id(whole),
                 });
             }
+            Ok(Handling::Limits) => {
+                let pending = PendingRequest::Limits { id };
+                self.outbox.request(pending, without_id(whole));
+            }
             Ok(Handling::Fsync(handle)) => {
                 let pending = PendingRequest::Fsync { id, handle };
                 self.outbox.request(pending, without_id(whole));
@@ -187,7 +191,6 @@ impl NearSession {
         let name = fields.handle()?;
         let offset = fields.u64()?;
         let length = fields.u32()?;
-        fields.end(())?;
         let Some(&handle) = self.names.get(&name) else {
             return Ok(Handling::Relay);
         };
@@ -207,7 +210,6 @@ impl NearSession {
 
     fn read_folder(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
         let name = fields.handle()?;
-        fields.end(())?;
         let Self {
             handles,
             outbox,
@@ -229,7 +231,6 @@ impl NearSession {
         let name = fields.handle()?;
         let offset = fields.u64()?;
         let data = fields.data()?;
-        fields.end(())?;
         let Self {
             handles,
             outbox,
@@ -274,7 +275,7 @@ impl NearSession {
                     ids.push(id);
                     Ok(Handling::Done)
                 }
-                _ => Ok(Handling::Relay),
+                _ => Ok(Handling::Limits),
             },
             extension::FSYNC => {
                 let name = fields.handle()?;
@@ -301,6 +302,8 @@ enum Handling {
     Relay,
     /// The far half opens a file or folder, with this many bytes of read-ahead.
     Open(Opening, u64),
+    /// The far half passes on the `limits@openssh.com`.
+    Limits,
     /// The far half passes on the `fsync@openssh.com` of this handle.
     Fsync(u64),
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     TransferDirection,
     packet::{
-        Attrs, ExtendedRequest, Greeting, GreetingSource, OpenFlags, Request, Response, Status,
-        StatusCode,
+        Attrs, ExtendedRequest, Greeting, GreetingSource, Limits, OpenFlags, PACKET_MAX, Request,
+        Response, Status, StatusCode,
     },
 };
 
@@ -208,6 +208,36 @@ fn failed_write_is_the_answer_of_the_newest_of_all_later_ones_and_of_close() {
 }
 
 #[test]
+fn bytes_behind_the_data_of_a_write_are_left_out() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::WRITE, "h");
+    let data = Rope::from(Bytes::from("data"));
+    let write = Request::Write {
+        handle: "h".into(),
+        offset: 8,
+        data: data.clone(),
+    };
+    // pkg/sftp of rclone 1.60 sends the rest of its buffer.
+    let mut packet = write.encode(1);
+    packet.advance(4);
+    packet.push("rest of a buffer".into());
+    packet.push_front(Bytes::copy_from_slice(&(packet.len() as u32).to_be_bytes()));
+    fixture.write(packet);
+    let message = fixture.near.next_far_message();
+    let Some(ToFar::Write { request, .. }) = message else {
+        panic!("{message:?} in place of WRITE");
+    };
+    let expected = ToFar::Write {
+        request,
+        handle,
+        offset: 8,
+        data,
+    };
+    assert_eq!(message, Some(expected));
+    assert_eq!(fixture.answers(), [], "the request is valid");
+}
+
+#[test]
 fn unconfirmed_writes_beyond_the_limit_stop_the_client() {
     let settings = NearSettings {
         write_ahead_max: 10,
@@ -318,9 +348,22 @@ fn limits_that_the_far_half_has_requested_answer_the_client() {
         None,
         "the answer is in flight"
     );
-    let answer = Response::Extended(vec![9; 32].into());
-    let packet = without_id(answer.clone());
+    let of_server = Limits {
+        packet_max_bytes: 4 << 20,
+        read_max_bytes: 0,
+        write_max_bytes: 4 << 20,
+        handles_max: 7,
+    };
+    let packet = without_id(Response::Extended(of_server.encode()));
     fixture.receive(ToNear::Limits { packet });
+    // The near half accepts no longer packet, even if the server does.
+    let through_gateways = Limits {
+        packet_max_bytes: PACKET_MAX as u64,
+        read_max_bytes: 255 * 1024,
+        write_max_bytes: 255 * 1024,
+        handles_max: 7,
+    };
+    let answer = Response::Extended(through_gateways.encode());
     let after = fixture.request(&limits);
     let expected = [(before, answer.clone()), (after, answer)];
     assert_eq!(fixture.answers(), expected);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Attrs, FieldReader, PacketError, kind, put_string};
+use super::{Attrs, DATA_MAX, FieldReader, PACKET_MAX, PacketError, kind, put_string};
 use crate::Rope;
 
 /// Request of an extension.
@@ -116,7 +116,7 @@ impl ExtendedRequest {
                 });
             }
         };
-        fields.end(request)
+        Ok(request)
     }
 
     fn name(&self) -> &[u8] {
@@ -168,7 +168,8 @@ impl ExtendedRequest {
     }
 }
 
-/// Answer to `limits@openssh.com`. Zero means that the server states no limit.
+/// Answer to `limits@openssh.com`. Zero means that the server states no limit. A later version of
+/// the extension may append further limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum length of a packet in bytes.
@@ -194,7 +195,22 @@ impl Limits {
             write_max_bytes: fields.u64()?,
             handles_max: fields.u64()?,
         };
-        fields.end(limits)
+        Ok(limits)
+    }
+
+    /// Returns the limits that apply through the gateways: the lesser of the server's limits and
+    /// the limits of the near half.
+    pub(crate) fn through_gateways(self) -> Self {
+        let lesser = |server: u64, own: u64| match server {
+            0 => own,
+            server => server.min(own),
+        };
+        Self {
+            packet_max_bytes: lesser(self.packet_max_bytes, PACKET_MAX as u64),
+            read_max_bytes: lesser(self.read_max_bytes, DATA_MAX as u64),
+            write_max_bytes: lesser(self.write_max_bytes, DATA_MAX as u64),
+            handles_max: self.handles_max,
+        }
     }
 
     /// Encodes the body of an `EXTENDED_REPLY`.

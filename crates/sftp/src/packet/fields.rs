@@ -79,15 +79,6 @@ impl FieldReader {
     pub(crate) fn rest(self) -> Rope {
         self.rest
     }
-
-    /// Returns `value` if no bytes remain.
-    pub(crate) fn end<T>(self, value: T) -> Result<T, PacketError> {
-        if self.rest.is_empty() {
-            Ok(value)
-        } else {
-            Err(self.malformed())
-        }
-    }
 }
 
 /// Splits a packet into its type, its request id and its body.

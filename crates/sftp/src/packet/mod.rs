@@ -28,6 +28,9 @@ pub(crate) use fields::{FieldReader, finish, put_string, split_id};
 /// KiB; the remainder is for servers that permit 256 KiB of data in a packet.
 pub const PACKET_MAX: usize = (256 + 1) * 1024;
 
+/// Maximum number of bytes in a READ or WRITE, by OpenSSH's limits.
+pub const DATA_MAX: usize = 255 * 1024;
+
 /// Maximum length of a handle in bytes, by section 6.2 of the draft.
 pub const HANDLE_MAX: usize = 256;
 

@@ -156,6 +156,9 @@ pub enum Request {
 impl Request {
     /// Decodes a packet, which begins with its type. Returns the request id and the request.
     ///
+    /// Bytes behind the last field have no effect, as at OpenSSH's server. Some clients send the
+    /// rest of their buffer behind a short WRITE.
+    ///
     /// # Errors
     /// [`PacketError`] if the type is unknown, or the packet is malformed.
     pub fn decode(packet: Rope) -> Result<(u32, Self), PacketError> {
@@ -232,7 +235,7 @@ impl Request {
             kind::EXTENDED => return Ok((id, Self::Extended(ExtendedRequest::read(fields)?))),
             _ => return Err(PacketError::UnknownType(kind)),
         };
-        fields.end((id, request))
+        Ok((id, request))
     }
 
     /// Encodes the packet with its length. The data of a WRITE is not copied.

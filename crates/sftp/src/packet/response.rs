@@ -35,6 +35,7 @@ pub struct Name {
 
 impl Response {
     /// Decodes a packet, which begins with its type. Returns the request id and the answer.
+    /// Bytes behind the last field have no effect.
     ///
     /// # Errors
     /// [`PacketError`] if the type is unknown, or the packet is malformed.
@@ -62,7 +63,7 @@ impl Response {
             kind::ATTRS => Self::Attrs(Attrs::read(&mut fields)?),
             _ => return Err(PacketError::UnknownType(kind)),
         };
-        fields.end((id, response))
+        Ok((id, response))
     }
 
     /// Encodes the packet with its length. The bytes of a file are not copied.

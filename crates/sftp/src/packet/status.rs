@@ -77,12 +77,11 @@ impl Status {
             true => Ok(Bytes::new()),
             false => fields.string(),
         };
-        let status = Self {
+        Ok(Self {
             code,
             message: text()?,
             language: text()?,
-        };
-        fields.end(status)
+        })
     }
 
     pub(crate) fn put(&self, packet: &mut Vec<u8>) {
