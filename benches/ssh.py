@@ -149,7 +149,7 @@ def ideal_s(path, size):
 
 
 def wanted(args, name):
-    return args.only in name
+    return any(text in name for text in args.only.split(","))
 
 
 def here(client):
@@ -237,7 +237,7 @@ def measure_processor(setup, args, rows):
     """Processor time of the gateways by sftp and through a forward, for the same bytes."""
     size = args.megabytes * 1_000_000
     names = {site: f"processor: {what} gateway, {{}}" for site, what in (("a", "near"), ("b", "far"))}
-    if not setup.has_gateways or not wanted(args, "processor:"):
+    if not setup.has_gateways or not any(wanted(args, name) for name in names.values()):
         return
     for direction in ("put", "get"):
         found = {site: Row(names[site].format(f"sftp {direction}"), "s/GB beyond the link's", 2, "<=", PROCESSOR_MAX_S_PER_GB)
@@ -315,10 +315,14 @@ def no_distance_name(client, direction):
     return f"RTT 0: {client} {direction}, 1 Gbit/s"
 
 
+def is_fast_wanted(args):
+    return any(wanted(args, f"1 Gbit/s: sftp {direction}, {args.megabytes * 2.5 / 1000:g} GB") for direction in ("put", "get"))
+
+
 def measure_fast(args, rows):
     """A file of 2.5 GB by sftp at 1 Gbit/s."""
     sizes = {"put": 0.85, "get": 0.85}
-    if not any(wanted(args, f"1 Gbit/s: sftp {direction}, 2.5 GB") for direction in sizes):
+    if not is_fast_wanted(args):
         return
     path = Path("1 Gbit/s", args.path.rtt, args.path.loss)
     inner_args = type(args)(**{**vars(args), "path": path})
@@ -351,9 +355,10 @@ def seconds_of(text):
 def measure(world, args):
     if args.quick:
         args.runs, args.peer_runs, args.megabytes, args.peer_megabytes = 1, 1, min(args.megabytes, 100), min(args.peer_megabytes, 10)
-    free = shutil.disk_usage(world.folder).free
-    if free < 12_500_000 * args.megabytes:
-        raise Missing(f"room for files of {2.5 * args.megabytes:.0f} MB in {world.folder}")
+    # The largest file lies at both sites.
+    room = 2.2e6 * args.megabytes * (2.5 if is_fast_wanted(args) else 1)
+    if shutil.disk_usage(world.folder).free < room:
+        raise Missing(f"{room / 1e9:.1f} GB of room in {world.folder}")
     rows = []
     setup = Setup(world, args)
     if not setup.has_gateways:
@@ -384,7 +389,7 @@ def measure(world, args):
 def extend(parser):
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--peer-runs", type=int, default=1, help="directly and through the forward")
-    parser.add_argument("--only", default="", help="rows with this in their names")
+    parser.add_argument("--only", default="", help="rows with one of these in their names, such as 'lftp,log-in'")
     parser.add_argument("--way", default="", help="ways with this in their names")
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--peer-megabytes", type=int, default=50, help="directly and through the forward")
