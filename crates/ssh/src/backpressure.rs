@@ -3,9 +3,9 @@
 //! The SSH library reopens the window of a channel when data arrives, so windows do not limit the
 //! sender. The gateway therefore stops reading from the connection, which stops all its channels.
 //! The gateway reads further, up to a higher limit, in two cases. In the first case, one of its
-//! channels waits for the window of the other side, and a sender that does not read either would
-//! wait for the gateway forever. In the second case, one channel holds bytes and another channel
-//! does not, so the first one may have a reader that has stopped.
+//! channels waits for a window of the peer. If the peer reads nothing either, both would wait
+//! forever. In the second case, one channel holds bytes and another channel holds none. The reader
+//! of the first channel may have stopped, and the other channel must continue.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) struct Backpressure {
     /// Number of bytes received and not passed on yet, in all channels.
     held_bytes: AtomicI64,
-    /// Number of channels that wait for the window of the other side.
+    /// Number of channels that wait for the window of the peer.
     window_waits: AtomicUsize,
     /// Number of open channels.
     channels: AtomicUsize,
@@ -39,11 +39,11 @@ pub(crate) struct Backpressure {
 #[derive(Debug)]
 pub(crate) struct HeldBytes {
     connection: Arc<Backpressure>,
-    /// Number of bytes. `None` once the channel discards what it receives.
+    /// Number of bytes. `None` once the channel discards its bytes.
     bytes: Mutex<Option<i64>>,
 }
 
-/// Guard of a channel that waits for the window of the other side.
+/// Guard of a channel that waits for the window of the peer.
 #[derive(Debug)]
 pub(crate) struct WindowWait<'a>(&'a Backpressure);
 
@@ -59,7 +59,7 @@ pub(crate) struct PausableStream<S> {
 }
 
 impl Backpressure {
-    /// Counts a channel as waiting for the window of the other side until the guard is dropped.
+    /// Counts a channel as waiting for the window of the peer until the guard is dropped.
     pub(crate) fn wait_for_window(&self) -> WindowWait<'_> {
         if self.window_waits.fetch_add(1, Ordering::AcqRel) == 0 {
             self.reader.wake();

@@ -11,12 +11,12 @@ use tracing::{debug, warn};
 use super::{
     Sessions,
     connection::ServerState,
+    exit::exit_message,
     session::ServerSession,
     sftp::{SftpChannel, SftpEnd},
 };
 use crate::{
     backpressure::HeldBytes,
-    signals::signal_name,
     wire::{
         FrameReader, FrameWriter, WireError,
         channel::{Channel, ChannelMessage, DATA, EXTENDED, Program},
@@ -212,26 +212,6 @@ async fn download(
     send.write(ChannelMessage::Close.encode()).await
 }
 
-/// Returns the message for the near half about the end of a program or of its output. Returns `None`
-/// for other messages.
-pub(super) fn exit_message(message: ChannelMsg) -> Option<ChannelMessage> {
-    Some(match message {
-        ChannelMsg::Eof => ChannelMessage::Eof,
-        ChannelMsg::ExitStatus { exit_status } => ChannelMessage::ExitStatus(exit_status),
-        ChannelMsg::ExitSignal {
-            signal_name: signal,
-            core_dumped,
-            error_message,
-            ..
-        } => ChannelMessage::ExitSignal {
-            name: signal_name(&signal).to_owned(),
-            has_dumped_core: core_dumped,
-            message: error_message,
-        },
-        _ => return None,
-    })
-}
-
 /// Passes on the messages of the near half, until the near half closes the channel.
 async fn upload(
     frames: &mut FrameReader,
@@ -280,5 +260,5 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for a log-in that is in progress.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time limit for the other side to read the rest.
+/// Time limit for the near half or the server to read the rest.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::{
     connection::{ServerHandler, ServerState},
-    session::NearHalf,
+    near_half::NearHalf,
     user_keys,
 };
 use crate::{

@@ -2,7 +2,9 @@
 
 mod channel;
 mod connection;
+mod exit;
 mod login;
+mod near_half;
 mod session;
 mod sftp;
 mod user_keys;

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use link::SendStream;
 use net::target::HostPort;
 use relay::{Relay, service::ServiceStream};
 use russh::{Disconnect, client::Handle};
@@ -13,6 +12,7 @@ use super::{
     Sessions,
     connection::{self, ConnectFailure, ServerHandler, ServerState},
     login::Login,
+    near_half::NearHalf,
 };
 use crate::{
     backpressure::AbortOnDrop,
@@ -39,34 +39,6 @@ pub(super) struct SessionHandle(pub(super) Arc<Handle<ServerHandler>>);
 impl std::fmt::Debug for SessionHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SessionHandle")
-    }
-}
-
-/// Messages between both halves of a session.
-pub(super) struct NearHalf {
-    pub(super) send: SendStream,
-    pub(super) frames: FrameReader,
-}
-
-impl NearHalf {
-    /// Returns the next message of the near half, or `None` at the end of the session.
-    pub(super) async fn next(&mut self) -> Result<Option<ToFar>, WireError> {
-        match self.frames.next_whole().await? {
-            Some((kind, body)) => Ok(Some(ToFar::decode(kind, body)?)),
-            None => Ok(None),
-        }
-    }
-
-    pub(super) async fn send(&mut self, message: &ToNear) -> Result<(), WireError> {
-        let sent = self.send.write(message.encode()).await;
-        sent.map_err(|error| WireError::Lost(error.to_string()))
-    }
-
-    /// Reports the end of the session, and waits until the report has arrived.
-    async fn end(mut self, reason: EndReason, text: String) {
-        let ended = ToNear::Ended { reason, text };
-        self.send.finish_with(ended.encode());
-        let _ = timeout(END_TIMEOUT, self.send.closed()).await;
     }
 }
 
@@ -166,9 +138,6 @@ impl Drop for Registered {
 
 /// Time limit for the first message.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Time limit for the near half to read the last message.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for the server to close its side.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{channel::exit_message, connection::ServerState};
+use super::{connection::ServerState, exit::exit_message};
 use crate::{
     backpressure::HeldBytes,
     wire::{

@@ -5,16 +5,17 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use link::{StreamClass, StreamError};
 use relay::status::OpenTransfer;
-use russh::{
-    ChannelId, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig,
-    server::{Handle, Msg},
-};
-use sftp::EarlyReplies;
+use russh::{ChannelMsg, ChannelReadHalf, server::Handle};
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::{
-    client::Client, far_half::FarHalf, handler::PendingChannel, login, sftp::SftpChannel,
+    client::Client,
+    client_end::{ChannelEnd, ClientEnd},
+    far_half::FarHalf,
+    login,
+    pending_channel::PendingChannel,
+    sftp::SftpChannel,
     transfers::Transfers,
 };
 use crate::{
@@ -22,31 +23,10 @@ use crate::{
     settings::ChannelKind,
     signals::signal_name,
     wire::{
-        self, FrameReader, FrameWriter, WireError,
+        self, FrameReader, FrameWriter,
         channel::{Channel, ChannelMessage, DATA, Program, TerminalSize},
     },
 };
-
-/// End of a channel, as the near half sees it.
-#[derive(Debug)]
-pub(super) enum ChannelEnd {
-    /// The client has closed the channel, or is gone.
-    Client,
-    /// The far half has closed the channel. Its output has reached the client.
-    Far,
-    /// The link or the server is lost, or the far half cannot open the channel. The text is a
-    /// sentence for the user.
-    Failed(String),
-}
-
-/// End of a channel at the client.
-pub(super) struct ClientEnd {
-    write: ChannelWriteHalf<Msg>,
-    handle: Handle,
-    /// Bytes that the channel has received from the client and not passed on yet.
-    pub(super) held: Arc<HeldBytes>,
-    client: Arc<Client>,
-}
 
 /// Runs a program at the server for a channel of a client, until the channel is closed.
 pub(super) async fn serve(
@@ -245,158 +225,6 @@ async fn close(send: &mut FrameWriter) {
     }
 }
 
-impl ClientEnd {
-    fn id(&self) -> ChannelId {
-        self.write.id()
-    }
-
-    /// Passes on the messages of the far half, until the far half closes the channel.
-    async fn download(
-        &self,
-        frames: &mut FrameReader,
-        far: &FarHalf,
-        transfer: &OpenTransfer,
-    ) -> ChannelEnd {
-        let meter = &transfer.meters().1;
-        loop {
-            meter.start_link_wait();
-            let message = match frames.next().await {
-                Ok(Some(frame)) => ChannelMessage::decode(frame),
-                Ok(None) => Err(WireError::Truncated),
-                Err(error) => Err(error),
-            };
-            meter.start_tcp_wait();
-            let message = match message {
-                Ok(message) => message,
-                Err(error) => return self.stream_end(&error, far).await,
-            };
-            if let ChannelMessage::Data(data) = &message {
-                meter.add_bytes(data.len());
-            }
-            if let Some(end) = self.handle_message(message, far).await {
-                return end;
-            }
-        }
-    }
-
-    /// Passes on a message of the far half. Returns the end of the channel if it ends.
-    pub(super) async fn handle_message(
-        &self,
-        message: ChannelMessage,
-        far: &FarHalf,
-    ) -> Option<ChannelEnd> {
-        let written = match message {
-            ChannelMessage::Data(data) => self.write(data).await,
-            ChannelMessage::Extended(data) => {
-                let _wait = self.client.backpressure.wait_for_window();
-                self.write.extended_data_bytes(STANDARD_ERROR, data).await
-            }
-            ChannelMessage::Eof => self.write.eof().await,
-            ChannelMessage::ExitStatus(status) => self.write.exit_status(status).await,
-            ChannelMessage::ExitSignal {
-                name,
-                has_dumped_core,
-                message,
-            } => {
-                let signal = Sig::Custom(name);
-                let language = String::new();
-                let sent = self.handle.exit_signal_request(
-                    self.id(),
-                    signal,
-                    has_dumped_core,
-                    message,
-                    language,
-                );
-                sent.await.map_err(|()| russh::Error::SendError)
-            }
-            ChannelMessage::Started => self.start(far).await,
-            ChannelMessage::Refused => {
-                info!("the server refused to start a program");
-                let failed = self.handle.channel_failure(self.id()).await;
-                failed.map_err(|()| russh::Error::SendError)
-            }
-            ChannelMessage::Failed(text) => return Some(ChannelEnd::Failed(text)),
-            ChannelMessage::Close => {
-                // The client may be gone.
-                let _ = self.write.close().await;
-                return Some(ChannelEnd::Far);
-            }
-            ChannelMessage::Sftp(..) | ChannelMessage::Signal(_) | ChannelMessage::Resize(_) => {
-                let text = "unexpected message of the far gateway".to_owned();
-                return Some(ChannelEnd::Failed(text));
-            }
-        };
-        written.is_err().then_some(ChannelEnd::Client)
-    }
-
-    /// Writes bytes of standard output. Waits for the client's window.
-    pub(super) async fn write(&self, data: Bytes) -> Result<(), russh::Error> {
-        let _wait = self.client.backpressure.wait_for_window();
-        self.write.data_bytes(data).await
-    }
-
-    /// Returns the rule by which SFTP replies are sent early.
-    pub(super) fn early(&self) -> EarlyReplies {
-        self.client.listener.early
-    }
-
-    /// Returns the end of a channel whose stream broke.
-    pub(super) async fn stream_end(&self, error: &WireError, far: &FarHalf) -> ChannelEnd {
-        ChannelEnd::Failed(match error {
-            // If the whole session has ended, its reason is more precise.
-            WireError::Truncated | WireError::Lost(_) => {
-                match timeout(END_TIMEOUT, far.wait_for_end()).await {
-                    Ok(end) => end.text,
-                    Err(_) => "the link was lost".to_owned(),
-                }
-            }
-            error => error.to_string(),
-        })
-    }
-
-    /// Reports that the program has started. The banner of the server precedes its output.
-    async fn start(&self, far: &FarHalf) -> Result<(), russh::Error> {
-        let started = self.handle.channel_success(self.id()).await;
-        started.map_err(|()| russh::Error::SendError)?;
-        match self.client.new_banner(far) {
-            Some(banner) => {
-                let banner = Bytes::from(banner);
-                self.write.extended_data_bytes(STANDARD_ERROR, banner).await
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Answers the request for a program with a sentence and a failure.
-    async fn refuse(&self, text: &str) {
-        info!(text, "channel refused");
-        // Clients discard the text if the request for the program fails.
-        let _ = self.handle.channel_success(self.id()).await;
-        self.fail(text).await;
-    }
-
-    /// Ends the channel with a sentence and a failure.
-    async fn fail(&self, text: &str) {
-        let line = Bytes::from(format!("longhaul: {text}\r\n"));
-        let say = async {
-            self.write.extended_data_bytes(STANDARD_ERROR, line).await?;
-            self.write.exit_status(FAILURE_STATUS).await?;
-            self.write.eof().await?;
-            self.write.close().await
-        };
-        // The client may be gone, or may not read.
-        if !matches!(timeout(SAY_TIMEOUT, say).await, Ok(Ok(()))) {
-            let _ = timeout(SAY_TIMEOUT, self.write.close()).await;
-        }
-    }
-}
-
-impl Drop for ClientEnd {
-    fn drop(&mut self) {
-        self.held.discard();
-    }
-}
-
 /// Returns the kind of channel that the listener must permit for a program. Subsystems run programs
 /// like commands.
 fn kind(program: &Program) -> ChannelKind {
@@ -421,12 +249,6 @@ fn name(program: &Program) -> String {
     }
 }
 
-/// Type code of standard error (RFC 4254 section 5.2).
-const STANDARD_ERROR: u32 = 1;
-
-/// Exit status of `ssh` after an error of its own.
-const FAILURE_STATUS: u32 = 255;
-
 /// Code with which a gateway resets the stream of a channel that is not complete.
 const CANCELLED: u32 = 1;
 
@@ -435,9 +257,3 @@ const NAME_MAX: usize = 200;
 
 /// Time limit for the server to read the rest of a channel that the client has closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Time limit for the client to read a sentence.
-const SAY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Time in which the end of a session follows the end of its channels.
-const END_TIMEOUT: Duration = Duration::from_secs(1);

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use link::{PeerId, SendStream, StreamClass, StreamKey};
 use net::target::HostPort;
 use relay::Relay;
+use russh::Disconnect;
 use tokio::{
     sync::{Mutex as AsyncMutex, mpsc, watch},
     task::JoinHandle,
@@ -29,6 +30,17 @@ pub(super) struct SessionEnd {
     pub(super) reason: EndReason,
     /// Sentence for the user.
     pub(super) text: String,
+}
+
+impl SessionEnd {
+    /// Returns the code of a disconnect message.
+    pub(super) fn code(&self) -> Disconnect {
+        match self.reason {
+            EndReason::Unavailable => Disconnect::ServiceNotAvailable,
+            EndReason::HostKey => Disconnect::HostKeyNotVerifiable,
+            EndReason::Closed => Disconnect::ByApplication,
+        }
+    }
 }
 
 /// Far half of a session.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use russh::{
-    Channel, ChannelId, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, Pty,
+    Channel, ChannelId, ChannelOpenFailure, Pty,
     keys::Certificate,
     server::{
         Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Response, Session, VerifiedPublicKey,
@@ -13,7 +13,7 @@ use russh::{
 };
 use tracing::{Instrument as _, info};
 
-use super::{channel, client, client::Client, login};
+use super::{channel, client::Client, login, pending_channel::PendingChannel};
 use crate::{
     backpressure::HeldBytes,
     wire::channel::{Program, Terminal, TerminalSize},
@@ -30,17 +30,6 @@ struct OpenChannel {
     held: Arc<HeldBytes>,
     /// Requests before the start of the program. `None` once the program has started.
     pending: Option<PendingChannel>,
-}
-
-/// Channel whose program has not started yet.
-pub(super) struct PendingChannel {
-    pub(super) read: ChannelReadHalf,
-    pub(super) write: ChannelWriteHalf<Msg>,
-    pub(super) held: Arc<HeldBytes>,
-    pub(super) terminal: Option<Terminal>,
-    pub(super) environment: Vec<(String, String)>,
-    /// Whether the client forwards its agent.
-    pub(super) has_agent: bool,
 }
 
 impl ClientHandler {
@@ -133,7 +122,7 @@ impl Handler for ClientHandler {
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
         if let Some(end) = self.client.refused() {
-            return session.disconnect(client::reason(&end), &end.text, "");
+            return session.disconnect(end.code(), &end.text, "");
         }
         self.client.is_logged_in.send_replace(true);
         Ok(())

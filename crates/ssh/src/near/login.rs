@@ -14,36 +14,13 @@ use super::{
     agent,
     client::Client,
     far_half::{FarHalf, SessionEnd},
+    login_state::KnownKey,
 };
 use crate::{
     settings::PublicKeyWay,
     target::{NamedTarget, user_at},
     wire::session::{EndReason, Method, ToFar, ToNear},
 };
-
-/// Progress of a client's log-in by a public key.
-#[derive(Debug, Default)]
-pub(super) struct LoginState {
-    /// User name at the server.
-    user: String,
-    /// Key that the server accepts for this user.
-    known_key: Option<KnownKey>,
-    /// Ways by which the gateway can still log in at the server before the first program starts.
-    /// Empty if the log-in is complete.
-    deferred: Vec<PublicKeyWay>,
-}
-
-/// Key that the server accepts for the log-in of a user.
-#[derive(Debug, Clone)]
-struct KnownKey {
-    /// User name that the client sent.
-    user: String,
-    /// Public key in its wire format.
-    key: Bytes,
-    algorithm: String,
-    /// Data that the private key must sign.
-    to_sign: Bytes,
-}
 
 /// Answers the request for the methods of a user.
 pub(super) async fn methods(client: &Client, name: &str) -> Auth {

@@ -3,10 +3,14 @@
 mod agent;
 mod channel;
 mod client;
+mod client_end;
+mod connection;
 mod far_half;
 mod greeting;
 mod handler;
 mod login;
+mod login_state;
+mod pending_channel;
 mod refusal;
 mod server_memory;
 mod sftp;
@@ -97,7 +101,7 @@ impl NearService for SshNear {
     }
 
     fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()> {
-        Box::pin(client::serve(self, client, relay))
+        Box::pin(connection::serve(self, client, relay))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The subsystem `sftp` of one client: the near half of the SFTP session, between the channel of the
-//! client and the stream of the channel.
+//! The subsystem `sftp` of one client: the near half of the SFTP session, between the client's
+//! channel and the stream of the channel.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use sftp::{EncodedMessage, NearSession, NearSettings, SftpError, ToNear};
 use tokio::sync::Notify;
 
 use super::{
-    channel::{ChannelEnd, ClientEnd},
+    client_end::{ChannelEnd, ClientEnd},
     far_half::FarHalf,
     transfers::Transfers,
 };

@@ -93,7 +93,7 @@ async fn a_channel_whose_reader_has_stopped_stops_no_other() {
         command
     };
     let destination = world.destination();
-    // Nobody reads the output of this command.
+    // The test does not read the output of this command.
     let mut stopped = start(&["-o", "ControlMaster=yes", &destination])
         .arg("head -c 30000000 /dev/zero; cat >/dev/null")
         .stdin(Stdio::piped())
@@ -259,6 +259,7 @@ async fn a_program_that_does_not_read_stops_no_other_channel() {
     let mut second = start(&[&destination]);
     second.arg("cat");
     let sent = pattern(5_000_000);
+
     let echoed = run_async_with(second, sent.clone()).await;
     assert_success(&echoed);
     assert!(echoed.stdout == sent, "{} bytes", echoed.stdout.len());

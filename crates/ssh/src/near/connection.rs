@@ -1,0 +1,121 @@
+//! Connection of one client, from the first byte to the disconnect.
+
+use std::{sync::Arc, time::Duration};
+
+use net::{socket, tls::Leg};
+use relay::{Relay, service::ServiceClient};
+use russh::server;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{debug, info};
+
+use super::{
+    SshNear,
+    client::Client,
+    far_half::{FarHalf, SessionEnd},
+    greeting::GreetedStream,
+    handler::ClientHandler,
+    refusal,
+};
+use crate::{
+    backpressure::{AbortOnDrop, PausableStream},
+    wire::session::EndReason,
+};
+
+/// Serves a client until it disconnects.
+pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay: Relay) {
+    let ServiceClient {
+        connection,
+        address,
+        session,
+    } = accepted;
+    if let Err(error) = socket::tune_control(&connection, false) {
+        return debug!(%error, "socket options");
+    }
+    let listener = service.listener.clone();
+    let limits = relay.limits();
+    let login_deadline = Instant::now() + limits.login_timeout;
+    let greeted = GreetedStream::send_identification(Leg::plain(connection)).await;
+    let Ok(mut greeted) = greeted else {
+        return debug!("the client left at once");
+    };
+    let opening = async {
+        match &listener.target {
+            Some(target) => FarHalf::open(&relay, target, listener.via, address)
+                .await
+                .map(Some),
+            None => Ok(None),
+        }
+    };
+    let begun = async {
+        // A client that leaves ends the other future.
+        tokio::try_join!(async { Ok(opening.await) }, greeted.read_greeting())
+    };
+    let begun = tokio::select! {
+        begun = begun => begun,
+        () = relay.wait_for_abort() => return,
+    };
+    let opened = match begun {
+        Ok((opened, ())) => opened,
+        Err(error) => return debug!(%error, "no SSH client"),
+    };
+    let far = match opened {
+        Ok(far) => far.map(Arc::new),
+        Err(end) => return refusal::send(greeted.into_inner(), &end.text).await,
+    };
+    let config = match greeted.has_gcm {
+        true => &service.configs.gcm,
+        false => &service.configs.others,
+    };
+    let client = Arc::new(Client::new(
+        listener,
+        relay,
+        service.memory.clone(),
+        (address, session),
+        far,
+    ));
+    let backpressure = client.backpressure.clone();
+    let _abort = AbortOnDrop(backpressure.clone());
+    let stream = PausableStream::new(greeted, backpressure);
+    let handler = ClientHandler::new(client.clone());
+    let started = server::run_stream(config.clone(), stream, handler);
+    let mut running = match timeout_at(login_deadline, started).await {
+        Ok(Ok(running)) => running,
+        Ok(Err(error)) => return debug!(%error, "no SSH client"),
+        Err(_) => return debug!("the client sent no identification in time"),
+    };
+    let own_end = |text: &str| SessionEnd {
+        reason: EndReason::Closed,
+        text: text.to_owned(),
+    };
+    let end = tokio::select! {
+        ended = &mut running => {
+            match ended {
+                Ok(()) => info!("client gone"),
+                Err(error) => info!(%error, "client gone"),
+            }
+            return;
+        }
+        end = client.wait_for_far_end() => end,
+        () = client.wait_for_login_timeout(login_deadline) => own_end("no log-in in time"),
+        () = client.wait_for_idleness(limits.idle_timeout) => own_end("no channel for too long"),
+        () = client.relay.wait_for_abort() => own_end("this gateway is shutting down"),
+    };
+    info!(text = end.text, "disconnecting the client");
+    let handle = running.handle();
+    let disconnect = async {
+        let text = end.text.clone();
+        // The client may be gone.
+        let _ = handle.disconnect(end.code(), text, String::new()).await;
+        let _ = running.await;
+    };
+    tokio::select! {
+        _ = timeout(DISCONNECT_TIMEOUT, disconnect) => {}
+        () = async { client.relay.wait_for_abort().await; sleep(ABORT_TIMEOUT).await } => {}
+    }
+}
+
+/// Time limit for the client to read the disconnect message.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time limit for the disconnect message during a shutdown.
+const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
