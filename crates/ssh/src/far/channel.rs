@@ -76,7 +76,7 @@ pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
             }
         }
         _ => tokio::select! {
-            result = download(read, &mut send, held) => {
+            result = download(read, &mut send, held, &session.state) => {
                 if let Err(error) = &result {
                     debug!(%error, "the stream of a channel broke");
                 }
@@ -171,9 +171,14 @@ async fn download(
     read: &mut ChannelReadHalf,
     send: &mut FrameWriter,
     held: &HeldBytes,
+    state: &ServerState,
 ) -> Result<(), StreamError> {
     let mut is_started = false;
-    while let Some(message) = read.wait().await {
+    loop {
+        let Some(message) = read.wait().await else {
+            let text = state.end_text().await;
+            return send.write(ChannelMessage::Failed(text).encode()).await;
+        };
         let message = match message {
             ChannelMsg::Data { data } => {
                 let count = data.len();

@@ -96,6 +96,13 @@ impl ServerState {
         }
     }
 
+    /// Returns the reason why the connection has ended. The caller has already seen the end of a
+    /// channel.
+    pub(super) async fn end_text(&self) -> String {
+        let text = timeout(END_TIMEOUT, self.wait_for_end()).await;
+        text.unwrap_or_else(|_| "the connection to the server has ended".to_owned())
+    }
+
     /// Waits until the connection has ended. Returns the reason.
     pub(super) async fn wait_for_end(&self) -> String {
         let mut end = self.end.subscribe();
@@ -437,6 +444,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Time limit for the key exchange with a server.
 const KEY_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time in which the reason follows the end of a channel.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of banners that wait for the near half.
 const BANNERS_MAX: usize = 16;

@@ -127,7 +127,8 @@ impl<'a> SftpChannel<'a> {
                 }
                 Some(ChannelMsg::Success) => Control::Message(ChannelMessage::Started),
                 Some(ChannelMsg::Failure) => Control::Message(ChannelMessage::Refused),
-                Some(ChannelMsg::Close) | None => Control::Close,
+                Some(ChannelMsg::Close) => Control::Close,
+                None => Control::Message(ChannelMessage::Failed(self.server.end_text().await)),
                 Some(other) => match exit_message(other) {
                     Some(message) => Control::Message(message),
                     None => continue,
@@ -135,7 +136,8 @@ impl<'a> SftpChannel<'a> {
             };
             let is_end = matches!(
                 control,
-                Control::Close | Control::Message(ChannelMessage::Refused)
+                Control::Close
+                    | Control::Message(ChannelMessage::Refused | ChannelMessage::Failed(_))
             );
             // The receiver is another task of this channel.
             let _ = controls.send(control).await;
