@@ -353,10 +353,9 @@ const GONE: f64 = 0.5;
 /// packets, and for at most [`CUT_PACKETS_MAX`], since more packets only take time.
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
-/// Time after which a path counts as slow. An experiment then needs only [`JUDGED_PACKETS_MIN`]
-/// packets.
-///
-/// After [`CUT_TIMEOUT_ROUNDS`] additional rounds, a cut has a result with any number of packets.
+/// Length of a cut or of an experiment after which a path counts as slow. An experiment then needs
+/// only [`JUDGED_PACKETS_MIN`] packets. A cut that lasts [`CUT_TIMEOUT_ROUNDS`] rounds longer is
+/// judged by the packets that it has, even if these are few.
 const SLOW_S: f64 = 3.0;
 const CUT_TIMEOUT_ROUNDS: f64 = 2.0;
 

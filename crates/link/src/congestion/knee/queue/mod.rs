@@ -245,8 +245,8 @@ impl QueueEstimate {
             .is_some_and(|peak_s| self.delay_s >= AT_PEAK * peak_s)
     }
 
-    /// Lowers the queue threshold after losses at a shorter queue. `packet_s` is the sending time
-    /// of one packet.
+    /// Lowers the queue threshold, because the bottleneck drops packets before the queue reaches
+    /// it. `packet_s` is the sending time of one packet.
     pub(super) fn lower_threshold(&mut self, packet_s: f64) {
         // Half of the packets that the usual threshold permits.
         let least_s = SHALLOWEST_S.max(THRESHOLD_PACKETS / 2.0 * packet_s);
