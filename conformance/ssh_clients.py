@@ -514,6 +514,14 @@ def fingerprint(cell, site="a"):
     return FINGERPRINTS[key]
 
 
+def cipher_of(cell):
+    """The cipher that OpenSSH and a cell's server agree on."""
+    cell.run("ssh", "-o", "LogLevel=DEBUG", *ssh_options(cell, "-p"), f"{cell.user}@{cell.host}", "true")
+    found = [line.split("cipher: ")[1].split()[0] for line in cell.said.splitlines() if "kex: client->server cipher: " in line]
+    cell.require(found and cell.status == 0, "no cipher is logged")
+    return found[0]
+
+
 CLIENTS = {
     "sftp": Sftp(), "scp": Scp(), "scp -O": Scp("-O"), "rsync": Rsync(), "sshfs": Sshfs(), "lftp": Lftp(), "curl": Curl(),
     "rclone": Rclone(), "paramiko": Library("paramiko"), "asyncssh": Library("asyncssh"), "psftp": Psftp(),

@@ -19,7 +19,7 @@ import pytest
 import ssh_servers
 import ssh_world
 from files import assert_same, make_file
-from ssh_clients import CLIENTS, Cell, ssh_options
+from ssh_clients import CLIENTS, Cell, cipher_of, ssh_options
 from world import ADDRESS_B, ROOT, Path, raise_open_files
 
 sys.path.append(ssh_servers.LIBRARIES)
@@ -183,6 +183,12 @@ def test_files_survive_new_keys_in_the_middle(place, options, client, port):
     CLIENTS[client].get(cell, "sent")
     assert cell.status == 0, cell.said[-500:]
     assert_same(cell.here("sent"), cell.got("sent"))
+
+
+def test_openssh_and_the_near_gateway_agree_on_aes_gcm(place):
+    if not place.has_gateways:
+        pytest.skip("directly OpenSSH agrees on its first cipher")
+    assert cipher_of(place.cell(PORT)) == "aes128-gcm@openssh.com"
 
 
 @pytest.mark.parametrize("status", [0, 1, 42, 255])
