@@ -55,7 +55,7 @@ pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
     let Some(session) = sessions.find(stream.peer, first.token) else {
         return fail(send, "the session has ended".to_owned()).await;
     };
-    let mut channel = match open(&session, &first).await {
+    let mut channel = match open(&session, &first, &mut frames).await {
         Ok(channel) => channel,
         Err(text) => return fail(send, text).await,
     };
@@ -103,13 +103,19 @@ pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
 }
 
 /// Opens a channel at the server, and requests its program. The server's reply follows as a message
-/// of the channel.
+/// of the channel. The program does not start if the near half resets the stream before.
 ///
 /// # Errors
 /// The reason, as a sentence for the user.
-async fn open(session: &ServerSession, first: &Channel) -> Result<ServerChannel, String> {
+async fn open(
+    session: &ServerSession,
+    first: &Channel,
+    frames: &mut FrameReader,
+) -> Result<ServerChannel, String> {
     let mut handle = session.handle.subscribe();
     let handle = tokio::select! {
+        biased;
+        error = frames.failed() => return Err(error.to_string()),
         found = timeout(LOGIN_TIMEOUT, handle.wait_for(Option::is_some)) => match found {
             Ok(Ok(found)) => found.clone(),
             _ => None,
@@ -118,6 +124,8 @@ async fn open(session: &ServerSession, first: &Channel) -> Result<ServerChannel,
     };
     let handle = handle.ok_or("the log-in at the server is not complete")?;
     let opened = tokio::select! {
+        biased;
+        error = frames.failed() => return Err(error.to_string()),
         opened = timeout(OPEN_TIMEOUT, handle.0.channel_open_session()) => opened,
         text = session.state.wait_for_end() => return Err(text),
     };

@@ -59,7 +59,6 @@ pub(super) async fn serve(
     let Some(far) = client.far_half() else {
         return end.refuse("the session has no server").await;
     };
-    // The far half waits for the log-in, so both requests cross the link at the same time.
     let class = match terminal.is_some() {
         true => StreamClass::Control,
         false => StreamClass::Bulk,
@@ -71,13 +70,15 @@ pub(super) async fn serve(
         terminal,
         environment,
     };
-    let (login, opened) = tokio::join!(
-        login::complete(client, has_agent, &end.handle),
-        open(client, &far, &first, class)
-    );
-    let (mut send, mut frames) = match (login, opened) {
-        (Ok(_), Ok(opened)) => opened,
-        (Err(text), _) | (Ok(_), Err(text)) => return end.refuse(&text).await,
+    // The far half runs every program that it receives, as soon as the log-in is complete. A
+    // program of a refused channel must therefore not reach it.
+    let opened = match login::complete(client, has_agent, &end.handle).await {
+        Ok(_) => open(client, &far, &first, class).await,
+        Err(text) => Err(text),
+    };
+    let (mut send, mut frames) = match opened {
+        Ok(opened) => opened,
+        Err(text) => return end.refuse(&text).await,
     };
     let ended = match first.program {
         Program::Sftp => {

@@ -1,5 +1,15 @@
 //! Host keys, log-ins and refusals.
 
+use std::{
+    io::{self, Read as _, Write as _},
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
 use ssh::PublicKeyWay;
 
 use crate::common::{World, assert_success, errors, free_address, read, run_async, run_async_with};
@@ -71,7 +81,7 @@ async fn an_unknown_host_key_is_refused_and_learned_only_on_request() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pinned_host_key_is_the_only_permitted_one() {
-    let fingerprint = |file: &std::path::Path| {
+    let fingerprint = |file: &Path| {
         let mut keygen = std::process::Command::new("ssh-keygen");
         let output = crate::common::run(keygen.arg("-lf").arg(file));
         let text = String::from_utf8(output.stdout).expect("text");
@@ -187,6 +197,43 @@ async fn the_agent_of_the_client_signs_the_log_in_at_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_log_in_failed_does_not_run_after_a_later_log_in() {
+    let world = World::with(|it| it.listener.public_key = vec![PublicKeyWay::Agent]).await;
+    let agent = Agent::start(&world);
+    let refusing = agent.refuse_once(&world);
+    let control = format!("ControlPath={}", world.path("control").display());
+    let ssh = |options: &[&str], command: &str| {
+        let mut ssh = std::process::Command::new("ssh");
+        ssh.args(world.options()).args(["-o", &control]);
+        ssh.args(options)
+            .args(["-p", &world.listener.port().to_string()]);
+        ssh.arg(world.destination()).arg(command);
+        ssh.env("SSH_AUTH_SOCK", &refusing);
+        ssh
+    };
+    // OpenSSH forwards the agent for a session only if the first process does, too.
+    let mut first = ssh(&["-M", "-N", "-A"], "")
+        .stdin(std::process::Stdio::null())
+        .spawn()
+        .expect("ssh is installed");
+    let deadline = std::time::Instant::now() + crate::common::TIMEOUT;
+    while !world.path("control").exists() {
+        assert!(std::time::Instant::now() < deadline, "no connection");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let marker = world.path("marker");
+    let touch = format!("touch {}", marker.display());
+    let refused = run_async(ssh(&["-A"], &touch)).await;
+    let output = run_async(ssh(&["-A"], "sleep 1; echo done")).await;
+    let _ = first.kill();
+    let _ = first.wait();
+    assert_eq!(refused.status.code(), Some(255), "{}", errors(&refused));
+    assert_success(&output);
+    assert_eq!(output.stdout, b"done\n");
+    assert!(!marker.exists(), "the refused command ran");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_at_the_far_gateway_replaces_an_agent_that_is_not_forwarded() {
     let ways = vec![PublicKeyWay::Agent, PublicKeyWay::Key];
     let world = World::with(|it| it.listener.public_key = ways).await;
@@ -268,6 +315,60 @@ impl Agent {
         assert_success(&crate::common::run(&mut add));
         Self { process, socket }
     }
+
+    /// Starts an agent that lists no keys, refuses the first signature after half a second, and
+    /// passes further requests for signatures on. Returns its socket.
+    fn refuse_once(&self, world: &World) -> std::path::PathBuf {
+        let path = world.path("refusing_agent");
+        let listener = UnixListener::bind(&path).expect("a new socket");
+        let agent = self.socket.clone();
+        let signatures = Arc::new(AtomicUsize::new(0));
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (agent, signatures) = (agent.clone(), signatures.clone());
+                std::thread::spawn(move || answer_requests(client, &agent, &signatures));
+            }
+        });
+        path
+    }
+}
+
+/// Answers the requests of one connection to an agent.
+fn answer_requests(
+    mut client: UnixStream,
+    agent: &Path,
+    signatures: &AtomicUsize,
+) -> io::Result<()> {
+    loop {
+        let request = read_message(&mut client)?;
+        let reply = match request[0] {
+            11 => vec![12, 0, 0, 0, 0],
+            13 if signatures.fetch_add(1, Ordering::Relaxed) > 0 => {
+                let mut agent = UnixStream::connect(agent)?;
+                write_message(&mut agent, &request)?;
+                read_message(&mut agent)?
+            }
+            13 => {
+                std::thread::sleep(std::time::Duration::from_millis(500));
+                vec![5]
+            }
+            _ => vec![5],
+        };
+        write_message(&mut client, &reply)?;
+    }
+}
+
+fn read_message(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut message = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut message)?;
+    Ok(message)
+}
+
+fn write_message(stream: &mut UnixStream, message: &[u8]) -> io::Result<()> {
+    stream.write_all(&(message.len() as u32).to_be_bytes())?;
+    stream.write_all(message)
 }
 
 impl Drop for Agent {
