@@ -3,7 +3,10 @@
 use std::{
     borrow::Cow,
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -44,6 +47,8 @@ pub(super) struct ServerState {
     held: Mutex<HashMap<ChannelId, Arc<HeldBytes>>>,
     /// Reason why the connection has ended. `None` while it is open.
     pub(super) end: watch::Sender<Option<String>>,
+    /// Whether the server has sent a disconnect message.
+    has_disconnected: AtomicBool,
 }
 
 /// Reason why there is no connection to a server.
@@ -101,6 +106,11 @@ impl ServerState {
     pub(super) async fn end_text(&self) -> String {
         let text = timeout(END_TIMEOUT, self.wait_for_end()).await;
         text.unwrap_or_else(|_| "the connection to the server has ended".to_owned())
+    }
+
+    /// Whether the server has ended the connection with a disconnect message.
+    pub(super) fn has_disconnected(&self) -> bool {
+        self.has_disconnected.load(Ordering::Relaxed)
     }
 
     /// Waits until the connection has ended. Returns the reason.
@@ -174,6 +184,7 @@ async fn connect_with(
         backpressure: Arc::default(),
         held: Mutex::default(),
         end: watch::Sender::new(None),
+        has_disconnected: AtomicBool::new(false),
     });
     let (banners, from_server) = mpsc::channel(BANNERS_MAX);
     let host_key = Arc::default();
@@ -416,6 +427,7 @@ impl client::Handler for ServerHandler {
         let target = &self.target;
         let (text, result) = match reason {
             DisconnectReason::ReceivedDisconnect(info) => {
+                self.state.has_disconnected.store(true, Ordering::Relaxed);
                 let message = info.message.escape_debug();
                 (format!("{target} has disconnected: {message}"), Ok(()))
             }

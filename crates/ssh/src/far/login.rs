@@ -1,6 +1,6 @@
 //! Log-in at a server, by the credentials of the client.
 
-use std::{future::pending, sync::Arc};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use russh::{
@@ -11,7 +11,10 @@ use russh::{
         key::parse_public_key,
     },
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
 use tracing::{info, warn};
 
 use super::{
@@ -72,29 +75,28 @@ impl Login {
                 && !matches!(request, ToFar::Answers { .. })
             {
                 // The library accepts no other request before the answers.
-                let _ = self.answer(vec![String::new(); count]).await?;
+                let _ = self.answer(near, vec![String::new(); count]).await?;
             }
             let step = match request {
                 ToFar::Open { .. } => return Err("unexpected message".to_owned()),
                 ToFar::Methods { user } => {
-                    let result = self.handle.authenticate_none(user).await;
-                    Step::Reply(reply(&result.map_err(|error| error.to_string())?))
+                    let answer = self.handle.authenticate_none(user);
+                    let answer = wait(near, &state, answer).await?;
+                    Step::Reply(self.outcome(answer.map(|it| reply(&it)))?)
                 }
                 ToFar::Password { user, password } => {
-                    let result = self.handle.authenticate_password(user, password).await;
-                    Step::Reply(reply(&result.map_err(|error| error.to_string())?))
+                    let answer = self.handle.authenticate_password(user, password);
+                    let answer = wait(near, &state, answer).await?;
+                    Step::Reply(self.outcome(answer.map(|it| reply(&it)))?)
                 }
                 ToFar::Interactive { user, submethods } => {
                     let handle = &mut self.handle;
-                    let started =
+                    let answer =
                         handle.authenticate_keyboard_interactive_start(user, Some(submethods));
-                    let started = tokio::select! {
-                        started = started => started.map_err(|error| error.to_string())?,
-                        text = state.wait_for_end() => return Err(text),
-                    };
-                    Step::Reply(interactive_reply(started))
+                    let answer = wait(near, &state, answer).await?;
+                    Step::Reply(self.outcome(answer.map(interactive_reply))?)
                 }
-                ToFar::Answers { answers } => Step::Reply(self.answer(answers).await?),
+                ToFar::Answers { answers } => Step::Reply(self.answer(near, answers).await?),
                 ToFar::Offered {
                     user,
                     key,
@@ -126,15 +128,39 @@ impl Login {
         }
     }
 
-    async fn answer(&mut self, answers: Vec<String>) -> Result<ToNear, String> {
-        let responded = self
-            .handle
-            .authenticate_keyboard_interactive_respond(answers);
-        tokio::select! {
-            responded = responded => {
-                Ok(interactive_reply(responded.map_err(|error| error.to_string())?))
+    async fn answer(
+        &mut self,
+        near: &mut NearHalf,
+        answers: Vec<String>,
+    ) -> Result<ToNear, String> {
+        let handle = &mut self.handle;
+        let answer = handle.authenticate_keyboard_interactive_respond(answers);
+        let answer = wait(near, &self.state, answer).await?;
+        self.outcome(answer.map(interactive_reply))
+    }
+
+    /// Returns the reply for the near half to an attempt to log in. The library reports the end of
+    /// the connection as a rejection without methods.
+    ///
+    /// # Errors
+    /// The reason why the connection was lost, as a sentence for the user. A server that sends a
+    /// disconnect message has rejected the attempt.
+    fn outcome<E: ToString>(&self, answer: Result<ToNear, E>) -> Result<ToNear, String> {
+        let is_lost = match &answer {
+            Ok(ToNear::Rejected { methods, .. }) => methods.is_empty() && self.handle.is_closed(),
+            Ok(_) => false,
+            Err(_) => self.handle.is_closed(),
+        };
+        match answer {
+            _ if is_lost && self.state.has_disconnected() => Ok(ToNear::Rejected {
+                methods: Vec::new(),
+                is_partial: false,
+            }),
+            _ if is_lost => {
+                let text = self.state.end.borrow().clone();
+                Err(text.unwrap_or_else(|| "the connection to the server was lost".to_owned()))
             }
-            text = self.state.wait_for_end() => Err(text),
+            answer => answer.map_err(|error| error.to_string()),
         }
     }
 
@@ -169,14 +195,20 @@ impl Login {
         let next = {
             let handle = &mut self.handle;
             let offered = handle.authenticate_publickey_with(user, key.clone(), hash, &mut signer);
-            tokio::pin!(offered);
-            let to_sign = tokio::select! {
-                result = &mut offered => return Ok(Step::Reply(match result {
-                    Ok(result) => reply(&result),
-                    Err(NoSignature) => rejected(),
-                })),
-                Ok(to_sign) = &mut is_known => Bytes::from(to_sign),
-                text = state.wait_for_end() => return Err(text),
+            // The future borrows the handle.
+            let mut offered = Box::pin(offered);
+            let first = async {
+                tokio::select! {
+                    result = &mut offered => Err(result),
+                    Ok(to_sign) = &mut is_known => Ok(Bytes::from(to_sign)),
+                }
+            };
+            let to_sign = match wait(near, &state, first).await? {
+                Ok(to_sign) => to_sign,
+                Err(result) => {
+                    drop(offered);
+                    return Ok(Step::Reply(self.outcome(offer_reply(result))?));
+                }
             };
             let sent = near.send(&ToNear::KeyKnown { to_sign }).await;
             sent.map_err(|error| error.to_string())?;
@@ -188,23 +220,18 @@ impl Login {
             };
             if let Some(ToFar::Signature { signature: bytes }) = next {
                 let _ = signature.send(bytes);
-                let result = tokio::select! {
-                    result = &mut offered => result,
-                    text = state.wait_for_end() => return Err(text),
-                };
-                return Ok(Step::Reply(match result {
-                    Ok(result) => reply(&result),
-                    Err(NoSignature) => rejected(),
-                }));
+                let result = wait(near, &state, &mut offered).await?;
+                drop(offered);
+                return Ok(Step::Reply(self.outcome(offer_reply(result))?));
             }
             // Without a signature, the attempt ends.
             drop(signature);
-            let _ = offered.await;
+            let _ = wait(near, &state, offered).await?;
             next
         };
         match next {
             Some(ToFar::Proved { ways }) => {
-                Ok(Step::Reply(self.log_in_by(&ways, user, &key).await?))
+                Ok(Step::Reply(self.log_in_by(near, &ways, user, &key).await?))
             }
             next => Ok(Step::Next(next)),
         }
@@ -214,6 +241,7 @@ impl Login {
     /// accepts.
     async fn log_in_by(
         &mut self,
+        near: &mut NearHalf,
         ways: &[PublicKeyWay],
         user: &str,
         key: &PublicKey,
@@ -235,18 +263,22 @@ impl Login {
                 }
             };
             let handle = &mut self.handle;
-            let result = match credential.certificate {
-                None => {
-                    let key = PrivateKeyWithHashAlg::new(credential.key, None);
-                    handle.authenticate_publickey(user, key).await
-                }
-                Some(certificate) => {
-                    handle
-                        .authenticate_openssh_cert(user, credential.key, certificate)
-                        .await
+            let answer = async {
+                match credential.certificate {
+                    None => {
+                        let key = PrivateKeyWithHashAlg::new(credential.key, None);
+                        handle.authenticate_publickey(user, key).await
+                    }
+                    Some(certificate) => {
+                        let key = credential.key;
+                        handle
+                            .authenticate_openssh_cert(user, key, certificate)
+                            .await
+                    }
                 }
             };
-            last = reply(&result.map_err(|error| error.to_string())?);
+            let answer = wait(near, &self.state, answer).await?;
+            last = self.outcome(answer.map(|it| reply(&it)))?;
             if !matches!(
                 last,
                 ToNear::Rejected {
@@ -259,6 +291,28 @@ impl Login {
             warn!(?way, user = %user.escape_debug(), "the server rejected the gateway's key");
         }
         Ok(last)
+    }
+}
+
+/// Waits for an answer of the server.
+///
+/// # Errors
+/// The reason why there will be no answer, as a sentence for the user: the near half has ended the
+/// session, or the server does not answer in time.
+async fn wait<T>(
+    near: &mut NearHalf,
+    state: &ServerState,
+    answer: impl Future<Output = T>,
+) -> Result<T, String> {
+    tokio::select! {
+        biased;
+        answer = answer => Ok(answer),
+        error = near.frames.failed() => Err(format!("the client left during the log-in: {error}")),
+        // The end of the connection is an answer, which the library may report later.
+        () = async { state.wait_for_end().await; sleep(END_TIMEOUT).await } => {
+            Err(state.end_text().await)
+        }
+        () = sleep(ANSWER_TIMEOUT) => Err("the server does not answer the log-in in time".to_owned()),
     }
 }
 
@@ -314,6 +368,13 @@ fn reply(result: &AuthResult) -> ToNear {
     }
 }
 
+fn offer_reply(result: Result<AuthResult, NoSignature>) -> Result<ToNear, String> {
+    Ok(match result {
+        Ok(result) => reply(&result),
+        Err(NoSignature) => rejected(),
+    })
+}
+
 fn interactive_reply(response: KeyboardInteractiveAuthResponse) -> ToNear {
     match response {
         KeyboardInteractiveAuthResponse::Success => ToNear::Authenticated,
@@ -343,3 +404,10 @@ fn rejected() -> ToNear {
         is_partial: false,
     }
 }
+
+/// Time limit for an answer of the server. Servers delay answers to wrong passwords, and second
+/// factors wait for people.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Time in which the answer follows the end of the connection.
+const END_TIMEOUT: Duration = Duration::from_secs(1);

@@ -22,6 +22,8 @@ impl Handler for PasswordServer {
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
         match (user, password) {
             ("me", "right") => Ok(Auth::Accept),
+            // The connection ends without a message.
+            ("lost", _) => Err(russh::Error::Disconnect),
             ("two", "right") => Ok(Auth::Reject {
                 proceed_with_methods: Some((&[MethodKind::KeyboardInteractive][..]).into()),
                 partial_success: true,
@@ -170,6 +172,18 @@ async fn the_answer_of_the_server_to_a_password_is_the_answer_to_the_client() {
     let link = world.near.link().snapshot();
     let snapshot = world.near.registry().snapshot(&link, String::new());
     assert_eq!(snapshot.logins_failed_total, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_lost_during_the_log_in_is_no_failed_log_in() {
+    let world = world().await;
+    let output = run_async(client(&world, "lost", &["right"])).await;
+    assert_eq!(output.status.code(), Some(255));
+    let text = errors(&output);
+    assert!(!text.contains("Permission denied"), "{text}");
+    let link = world.near.link().snapshot();
+    let snapshot = world.near.registry().snapshot(&link, String::new());
+    assert_eq!(snapshot.logins_failed_total, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
