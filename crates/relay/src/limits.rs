@@ -158,10 +158,7 @@ impl Usage {
     ) -> Result<Permit, ReachedLimit> {
         let client = network(client);
         let mut state = self.lock();
-        if state.failed_logins(client, Instant::now()) >= state.limits.failed_logins_per_minute_max
-        {
-            return Err(ReachedLimit::FailedLogins);
-        }
+        state.check_failed_logins(client)?;
         match purpose {
             PermitPurpose::Session if state.sessions >= state.limits.sessions_max => {
                 return Err(ReachedLimit::Sessions);
@@ -183,6 +180,11 @@ impl Usage {
             purpose,
             client,
         })
+    }
+
+    /// Returns an error if the client has reached the limit of failed log-ins.
+    pub(crate) fn check_failed_logins(&self, client: IpAddr) -> Result<(), ReachedLimit> {
+        self.lock().check_failed_logins(network(client))
     }
 
     /// Counts a failed log-in of this client. Returns an error when the client has reached the
@@ -235,6 +237,14 @@ impl State {
         match purpose {
             PermitPurpose::Session => &mut self.sessions,
             PermitPurpose::Forward => &mut self.forwards,
+        }
+    }
+
+    fn check_failed_logins(&mut self, client: IpAddr) -> Result<(), ReachedLimit> {
+        match self.failed_logins(client, Instant::now()) >= self.limits.failed_logins_per_minute_max
+        {
+            true => Err(ReachedLimit::FailedLogins),
+            false => Ok(()),
         }
     }
 

@@ -202,6 +202,14 @@ impl Relay {
         self.0.usage.record_failed_login(client.ip())
     }
 
+    /// Checks that the client has not reached the limit of failed log-ins.
+    ///
+    /// # Errors
+    /// [`ReachedLimit::FailedLogins`] if the client has reached the limit.
+    pub fn check_failed_logins(&self, client: SocketAddr) -> Result<(), ReachedLimit> {
+        self.0.usage.check_failed_logins(client.ip())
+    }
+
     /// Connects to a server that `peer` has requested. The peer's allow list applies.
     ///
     /// # Errors

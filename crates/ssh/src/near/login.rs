@@ -3,6 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
+use relay::limits::ReachedLimit;
 use russh::{
     MethodSet,
     keys::{PublicKey, PublicKeyBase64 as _},
@@ -274,6 +275,9 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
     if let Some(end) = client.refused() {
         return Err(end);
     }
+    // Other connections of the client may have failed since this one was admitted.
+    let permitted = client.relay.check_failed_logins(client.address);
+    permitted.map_err(limit_end)?;
     let unavailable = |text: &str| SessionEnd {
         reason: EndReason::Unavailable,
         text: text.to_owned(),
@@ -309,6 +313,14 @@ fn refuse(client: &Client, end: SessionEnd) -> Auth {
     Auth::Accept
 }
 
+/// Returns the end of a session whose client has reached a limit.
+fn limit_end(reached: ReachedLimit) -> SessionEnd {
+    SessionEnd {
+        reason: EndReason::Unavailable,
+        text: reached.to_string(),
+    }
+}
+
 /// Translates the reply to an attempt to log in, and counts a failure.
 async fn conclude_attempt(
     client: &Client,
@@ -331,11 +343,7 @@ async fn conclude_attempt(
                 .relay
                 .record_failed_login(client.address, &server, &user);
             if let Err(reached) = recorded {
-                info!(%reached, "the client may not log in for a minute");
-                return Auth::Reject {
-                    proceed_with_methods: Some(MethodSet::empty()),
-                    partial_success: false,
-                };
+                return refuse(client, limit_end(reached));
             }
         }
         _ => {}

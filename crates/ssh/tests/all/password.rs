@@ -10,7 +10,7 @@ use russh::{
 };
 use tokio::net::TcpListener;
 
-use crate::common::{World, assert_success, errors, run_async};
+use crate::common::{World, errors, run_async};
 
 /// Server with one password, one question after the password of some users, and no programs.
 #[derive(Debug, Clone)]
@@ -210,5 +210,40 @@ async fn a_client_that_guesses_passwords_is_kept_out() {
         text = errors(&output);
     }
     assert!(text.contains("too many failed logins"), "{text}");
-    assert_success(&run_async(Command::new("true")).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limit_of_failed_log_ins_applies_to_open_connections() {
+    let world = world().await;
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let config = Arc::new(russh::client::Config::default());
+        let connected = russh::client::connect(config, world.listener, AnyHostKey).await;
+        clients.push(connected.expect("a connection"));
+    }
+    let address = "127.0.0.1:1".parse().expect("an address");
+    for _ in 1..world.near.limits().failed_logins_per_minute_max {
+        let _ = world.near.record_failed_login(address, "server", "me");
+    }
+    let last = clients[0].authenticate_password("me", "wrong").await;
+    last.expect("an answer");
+    for client in &mut clients {
+        // The gateway accepts the log-in to send the disconnect message.
+        let _ = client.authenticate_password("me", "right").await;
+        assert!(client.channel_open_session().await.is_err());
+    }
+}
+
+/// Client that accepts any host key.
+struct AnyHostKey;
+
+impl russh::client::Handler for AnyHostKey {
+    type Error = russh::Error;
+
+    async fn check_server_key(
+        &mut self,
+        _: &russh::keys::PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
 }
