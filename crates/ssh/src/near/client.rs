@@ -37,8 +37,6 @@ pub(super) struct Client {
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
-    /// Banner that the client has received.
-    shown_banner: Mutex<String>,
     /// Reason why the gateway disconnects the client as soon as the protocol permits it.
     refusal: Mutex<Option<SessionEnd>>,
 }
@@ -68,7 +66,6 @@ impl Client {
             is_logged_in: watch::Sender::new(false),
             channels: watch::Sender::new(0),
             memory,
-            shown_banner: Mutex::default(),
             refusal: Mutex::default(),
         }
     }
@@ -93,42 +90,6 @@ impl Client {
     /// Returns the reason of a refusal. Returns `None` if the gateway has not refused the client.
     pub(super) fn refused(&self) -> Option<SessionEnd> {
         self.refusal().clone()
-    }
-
-    /// Returns the banner for the start of the log-in: the one of an earlier session.
-    pub(super) fn first_banner(&self) -> Option<String> {
-        let banner = self.memory.banner(&self.far_half()?.target)?;
-        self.shown().clone_from(&banner);
-        Some(banner)
-    }
-
-    /// Stores the banner of the server for later sessions.
-    pub(super) fn remember_banner(&self, far: &FarHalf) {
-        let banner = far.banner();
-        if !banner.is_empty() {
-            self.memory.store_banner(&far.target, &banner);
-        }
-    }
-
-    /// Returns the banner of the server if the client has not received it yet, and stores it for
-    /// later sessions.
-    pub(super) fn new_banner(&self, far: &FarHalf) -> Option<String> {
-        let banner = far.take_banner();
-        if banner.is_empty() {
-            return None;
-        }
-        self.memory.store_banner(&far.target, &banner);
-        let mut shown = self.shown();
-        if *shown == banner {
-            return None;
-        }
-        shown.clone_from(&banner);
-        Some(banner)
-    }
-
-    fn shown(&self) -> MutexGuard<'_, String> {
-        let shown = self.shown_banner.lock();
-        shown.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refusal(&self) -> MutexGuard<'_, Option<SessionEnd>> {

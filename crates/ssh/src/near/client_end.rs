@@ -152,13 +152,12 @@ impl ClientEnd {
     async fn start(&self, far: &FarHalf) -> Result<(), russh::Error> {
         let started = self.handle.channel_success(self.id()).await;
         started.map_err(|()| russh::Error::SendError)?;
-        match self.client.new_banner(far) {
-            Some(banner) => {
-                let banner = Bytes::from(banner);
-                self.write.extended_data_bytes(STANDARD_ERROR, banner).await
-            }
-            None => Ok(()),
+        let banner = far.take_banner();
+        if banner.is_empty() {
+            return Ok(());
         }
+        let banner = Bytes::from(banner);
+        self.write.extended_data_bytes(STANDARD_ERROR, banner).await
     }
 
     /// Answers the request for a program with a sentence and a failure.

@@ -174,12 +174,10 @@ impl FarHalf {
         ended.unwrap_or_else(|| lost("the session has ended"))
     }
 
-    /// Returns the banner of the server.
-    pub(super) fn banner(&self) -> String {
-        lock(&self.banner).clone()
-    }
-
-    /// Returns the banner of the server, and forgets it.
+    /// Returns the banner of the server that the client has not received yet, and forgets it.
+    ///
+    /// The gateway does not store banners for later sessions, because servers send texts for one
+    /// user as banners.
     pub(super) fn take_banner(&self) -> String {
         std::mem::take(&mut *lock(&self.banner))
     }

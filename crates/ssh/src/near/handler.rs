@@ -116,10 +116,6 @@ impl Handler for ClientHandler {
         Ok(login::interactive(&self.client, user, submethods, answers).await)
     }
 
-    async fn authentication_banner(&mut self) -> Result<Option<String>, Self::Error> {
-        Ok(self.client.first_banner())
-    }
-
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
         if let Some(end) = self.client.refused() {
             return session.disconnect(end.code(), &end.text, "");

@@ -87,10 +87,7 @@ pub(super) async fn interactive(
         }) => Auth::Partial {
             name: name.into(),
             // Clients print the instructions before the questions.
-            instructions: match client.new_banner(&far) {
-                Some(banner) => format!("{banner}{instructions}").into(),
-                None => instructions.into(),
-            },
+            instructions: format!("{}{instructions}", far.take_banner()).into(),
             prompts: prompts
                 .into_iter()
                 .map(|(text, is_visible)| (Cow::Owned(text), is_visible))
@@ -364,8 +361,6 @@ fn conclude(
             methods,
             is_partial,
         }) => {
-            // The next session shows the banner before its log-in.
-            client.remember_banner(far);
             let mut permitted = MethodSet::empty();
             for method in methods {
                 if method != Method::PublicKey || !client.listener.public_key.is_empty() {

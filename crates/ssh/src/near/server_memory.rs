@@ -1,4 +1,4 @@
-//! Methods of authentication that servers have offered, and their banners, for the next sessions.
+//! Methods of authentication that servers have offered, for the next sessions.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: the age of entries"
@@ -18,9 +18,6 @@ use crate::wire::session::Method;
 #[derive(Debug, Default)]
 pub(super) struct ServerMemory {
     entries: Mutex<HashMap<(HostPort, String), Entry>>,
-    /// Banners of servers. The SSH library sends a banner only before the first log-in request, and
-    /// servers send theirs after it.
-    banners: Mutex<HashMap<HostPort, String>>,
 }
 
 #[derive(Debug)]
@@ -62,25 +59,6 @@ impl ServerMemory {
         self.lock().remove(&(server.clone(), user.to_owned()));
     }
 
-    /// Returns the banner that a server has sent in an earlier session.
-    pub(super) fn banner(&self, server: &HostPort) -> Option<String> {
-        self.banners().get(server).cloned()
-    }
-
-    /// Stores the banner of a server. An empty text stands for no banner.
-    pub(super) fn store_banner(&self, server: &HostPort, text: &str) {
-        let mut banners = self.banners();
-        if text.is_empty() {
-            banners.remove(server);
-        } else if banners.len() < BANNERS_MAX || banners.contains_key(server) {
-            banners.insert(server.clone(), text.to_owned());
-        }
-    }
-
-    fn banners(&self) -> MutexGuard<'_, HashMap<HostPort, String>> {
-        self.banners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<(HostPort, String), Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,9 +69,6 @@ const AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// Maximum number of entries.
 const ENTRIES_MAX: usize = 10_000;
-
-/// Maximum number of stored banners. Each banner has at most 64 KiB.
-const BANNERS_MAX: usize = 100;
 
 /// Maximum length of a user name in an entry, in bytes.
 const USER_MAX: usize = 256;
