@@ -118,11 +118,16 @@ impl Client {
         }
     }
 
-    /// Waits until a client that has logged in has had no channel for `idle_timeout`.
-    pub(super) async fn wait_for_idleness(&self, idle_timeout: Duration) {
+    /// Waits until the client has logged in.
+    pub(super) async fn wait_for_login(&self) {
         let mut logged_in = self.is_logged_in.subscribe();
         // The sender is part of this value.
         let _ = logged_in.wait_for(|it| *it).await;
+    }
+
+    /// Waits until a client that has logged in has had no channel for `idle_timeout`.
+    pub(super) async fn wait_for_idleness(&self, idle_timeout: Duration) {
+        self.wait_for_login().await;
         let mut channels = self.channels.subscribe();
         loop {
             let _ = channels.wait_for(|count| *count == 0).await;

@@ -1,11 +1,14 @@
 //! Connection of one client, from the first byte to the disconnect.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use net::{socket, tls::Leg};
 use relay::{Relay, service::ServiceClient};
 use russh::server;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep, timeout, timeout_at},
+};
 use tracing::{debug, info};
 
 use super::{
@@ -38,25 +41,27 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
     let Ok(mut greeted) = greeted else {
         return debug!("the client left at once");
     };
-    let opening = async {
-        match &listener.target {
-            Some(target) => FarHalf::open(&relay, target, listener.via, address)
-                .await
-                .map(Some),
-            None => Ok(None),
-        }
-    };
+    // The server accepts a limited number of connections without a log-in. The gateway therefore
+    // connects to it only for a client that speaks SSH.
     let begun = async {
+        greeted.read_identification().await?;
         // A client that leaves ends the other future.
-        tokio::try_join!(async { Ok(opening.await) }, greeted.read_greeting())
+        tokio::try_join!(
+            async { Ok(open(&service, &relay, address).await) },
+            greeted.read_list()
+        )
     };
     let begun = tokio::select! {
-        begun = begun => begun,
+        begun = timeout_at(login_deadline, begun) => begun,
         () = relay.wait_for_abort() => return,
     };
-    let opened = match begun {
-        Ok((opened, ())) => opened,
-        Err(error) => return debug!(%error, "no SSH client"),
+    let (permit, opened) = match begun {
+        Ok(Ok((opened, ()))) => opened,
+        Ok(Err(error)) => return debug!(%error, "no SSH client"),
+        Err(_) => {
+            let text = "the log-in could not start in time";
+            return refusal::send(greeted.into_inner(), text).await;
+        }
     };
     let far = match opened {
         Ok(far) => far.map(Arc::new),
@@ -87,7 +92,13 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
         reason: EndReason::Closed,
         text: text.to_owned(),
     };
+    let log_in = async {
+        client.wait_for_login().await;
+        drop(permit);
+        pending().await
+    };
     let end = tokio::select! {
+        end = log_in => end,
         ended = &mut running => {
             match ended {
                 Ok(()) => info!("client gone"),
@@ -112,6 +123,25 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
         _ = timeout(DISCONNECT_TIMEOUT, disconnect) => {}
         () = async { client.relay.wait_for_abort().await; sleep(ABORT_TIMEOUT).await } => {}
     }
+}
+
+/// Opens the session with the server of the listener as soon as the client may log in. Returns
+/// `None` if the client names its server. The caller drops the permit after the log-in.
+async fn open(
+    service: &SshNear,
+    relay: &Relay,
+    address: SocketAddr,
+) -> (OwnedSemaphorePermit, Result<Option<FarHalf>, SessionEnd>) {
+    let permit = service.logins.wait(address.ip()).await;
+    let listener = &service.listener;
+    let opened = match &listener.target {
+        Some(target) => {
+            let opened = FarHalf::open(relay, target, listener.via, address).await;
+            opened.map(Some)
+        }
+        None => Ok(None),
+    };
+    (permit, opened)
 }
 
 /// Time limit for the client to read the disconnect message.

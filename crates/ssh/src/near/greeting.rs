@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     time::timeout,
@@ -24,7 +24,7 @@ use crate::algorithms::IDENTIFICATION;
 pub(super) struct GreetedStream<S> {
     stream: S,
     /// Bytes of the client that the library has not read yet.
-    unread: Bytes,
+    unread: BytesMut,
     /// Number of bytes that the library will write and the gateway has sent already.
     sent_bytes: usize,
     /// Whether the client supports AES-GCM in both directions.
@@ -41,39 +41,62 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GreetedStream<S> {
         stream.write_all(line.as_bytes()).await?;
         Ok(Self {
             stream,
-            unread: Bytes::new(),
+            unread: BytesMut::new(),
             sent_bytes: line.len(),
             has_gcm: false,
         })
     }
 
-    /// Reads the first packets of the client. If a client sends no list of algorithms in time, the
-    /// gateway sends its own list first.
+    /// Reads the identification of the client.
+    ///
+    /// # Errors
+    /// The error of the connection, or an error for a client that does not speak SSH or sends no
+    /// identification in time.
+    pub(super) async fn read_identification(&mut self) -> io::Result<()> {
+        let read = timeout(IDENTIFICATION_TIMEOUT, async {
+            while !self.unread.contains(&b'\n') {
+                if self.unread.len() >= IDENTIFICATION_MAX {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                self.read_more().await?;
+            }
+            match self.unread.starts_with(b"SSH-") {
+                true => Ok(()),
+                false => Err(io::ErrorKind::InvalidData.into()),
+            }
+        });
+        read.await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// Reads the list of algorithms, which follows the identification. If a client sends no list in
+    /// time, the gateway sends its own list first.
     ///
     /// # Errors
     /// The error of the connection, or an error for a client that does not speak SSH.
-    pub(super) async fn read_greeting(&mut self) -> io::Result<()> {
-        let mut read = BytesMut::new();
-        let stream = &mut self.stream;
+    pub(super) async fn read_list(&mut self) -> io::Result<()> {
         let result: Result<io::Result<bool>, _> = timeout(LIST_TIMEOUT, async {
             loop {
-                match Greeting::parse(&read) {
-                    Greeting::Incomplete if read.len() < GREETING_MAX => {}
+                match Greeting::parse(&self.unread) {
+                    Greeting::Incomplete if self.unread.len() < GREETING_MAX => {}
                     Greeting::Incomplete => return Err(io::ErrorKind::InvalidData.into()),
                     Greeting::Complete { has_gcm } => return Ok(has_gcm),
                 }
-                if stream.read_buf(&mut read).await? == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
+                self.read_more().await?;
             }
         })
         .await;
-        self.unread = read.freeze();
         self.has_gcm = match result {
             Ok(has_gcm) => has_gcm?,
             Err(_) => false,
         };
         Ok(())
+    }
+
+    async fn read_more(&mut self) -> io::Result<()> {
+        match self.stream.read_buf(&mut self.unread).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the stream itself, for a message before the key exchange.
@@ -196,8 +219,11 @@ const PACKET_MAX: usize = 35_000;
 /// Maximum length of the first packets in bytes. Clients may send a guessed packet after the list.
 const GREETING_MAX: usize = IDENTIFICATION_MAX + 2 * PACKET_MAX;
 
-/// Time limit for the first packets of a client. A client that waits for the list of the gateway
-/// waits for this time.
+/// Time limit for the identification of a client.
+const IDENTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time limit for the list of a client. A client that waits for the list of the gateway waits for
+/// this time.
 const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -237,11 +263,24 @@ mod tests {
             let mut greeted = greeted.expect("open");
             client.write_all(&bytes).await.expect("open");
             client.write_all(b"rest").await.expect("open");
-            greeted.read_greeting().await.expect("a client");
+            greeted.read_identification().await.expect("a client");
+            greeted.read_list().await.expect("a list");
             assert_eq!(greeted.has_gcm, expected);
             let mut read = vec![0; bytes.len() + 4];
             greeted.read_exact(&mut read).await.expect("open");
             assert!(read.starts_with(&bytes) && read.ends_with(b"rest"));
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_client_with_an_identification_of_ssh_is_served() {
+        for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[b'x'; 300]] {
+            let (mut client, server) = tokio::io::duplex(10_000);
+            let greeted = GreetedStream::send_identification(server).await;
+            let mut greeted = greeted.expect("open");
+            client.write_all(bytes).await.expect("open");
+            let error = greeted.read_identification().await.expect_err("not SSH");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
     }
 

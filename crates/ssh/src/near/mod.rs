@@ -9,6 +9,7 @@ mod far_half;
 mod greeting;
 mod handler;
 mod login;
+mod login_queue;
 mod login_state;
 mod pending_channel;
 mod refusal;
@@ -32,6 +33,7 @@ use relay::{
 use russh::{SshId, server};
 use tracing::{Span, info_span};
 
+use login_queue::LoginQueue;
 use server_memory::ServerMemory;
 
 use crate::{algorithms, host_key::HostKey, settings::SshListener};
@@ -43,6 +45,7 @@ pub struct SshNear {
     host_key: HostKey,
     configs: ClientConfigs,
     memory: Arc<ServerMemory>,
+    logins: LoginQueue,
 }
 
 impl SshNear {
@@ -73,6 +76,7 @@ impl SshNear {
             host_key,
             configs,
             memory: Arc::default(),
+            logins: LoginQueue::default(),
         }
     }
 

@@ -121,6 +121,28 @@ async fn a_client_names_its_server_in_the_user_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_client_reaches_no_server_and_is_disconnected() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    server.set_nonblocking(true).expect("set");
+    let address = server.local_addr().expect("bound").to_string();
+    let world = World::with(|settings| {
+        settings.listener.target = Some(address.parse().expect("a server"));
+        settings.allow = Some(address);
+    })
+    .await;
+    let mut client = tokio::net::TcpStream::connect(world.listener)
+        .await
+        .expect("open");
+    let mut text = String::new();
+    let ended = tokio::io::AsyncReadExt::read_to_string(&mut client, &mut text);
+    let ended = tokio::time::timeout(crate::common::TIMEOUT, ended).await;
+    ended.expect("disconnected").expect("text");
+    assert!(text.starts_with("SSH-2.0-"), "{text}");
+    let accepted = server.accept().map_err(|error| error.kind());
+    assert_eq!(accepted.err(), Some(io::ErrorKind::WouldBlock));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_down_or_not_allowed_is_named() {
     let mut world = World::start().await;
     world.server = None;
