@@ -48,6 +48,46 @@ pub(super) async fn sign(
     signed.unwrap_or_else(|_| Err("your agent does not answer in time".to_owned()))
 }
 
+/// Whether `data` is the request of `user` to log in at a server by `key`, and nothing else (RFC
+/// 4252 section 7). The far gateway chooses the data, and the agent would sign any data.
+pub(super) fn is_login(data: &[u8], user: &str, key: &[u8]) -> bool {
+    let is_login = || {
+        let mut rest = data;
+        let session = field(&mut rest)?;
+        let head = rest.split_off(..1)?;
+        let name = field(&mut rest)?;
+        let service = field(&mut rest)?;
+        let method = field(&mut rest)?;
+        let has_signature = rest.split_off(..1)?;
+        let algorithm = field(&mut rest)?;
+        let signing = field(&mut rest)?;
+        let of_key = field(&mut &key[..])?;
+        let is_algorithm =
+            algorithm == of_key || (of_key == b"ssh-rsa" && algorithm.starts_with(b"rsa-sha2-"));
+        Some(
+            SESSION_ID_BYTES.contains(&session.len())
+                && head == [USERAUTH_REQUEST]
+                && name == user.as_bytes()
+                && service == b"ssh-connection"
+                && method == b"publickey"
+                && has_signature == [1]
+                && is_algorithm
+                && signing == key
+                && rest.is_empty(),
+        )
+    };
+    is_login().unwrap_or(false)
+}
+
+/// Takes the next string off `rest`.
+fn field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, after) = rest.split_first_chunk()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    let (value, after) = after.split_at_checked(length)?;
+    *rest = after;
+    Some(value)
+}
+
 /// Returns a request for a signature.
 fn request(key: &[u8], data: &[u8], algorithm: &str) -> Vec<u8> {
     let flags: u32 = match algorithm {
@@ -74,6 +114,10 @@ fn signature(mut reply: Bytes) -> Option<Bytes> {
     (length == reply.len()).then_some(reply)
 }
 
+/// Lengths of session identifiers in bytes: the hash of the key exchange, from SHA-1 to SHA-512.
+const SESSION_ID_BYTES: std::ops::RangeInclusive<usize> = 20..=64;
+
+const USERAUTH_REQUEST: u8 = 50;
 const SIGN_REQUEST: u8 = 13;
 const SIGN_RESPONSE: u8 = 14;
 
@@ -82,3 +126,49 @@ const REPLY_MAX: u32 = 16 * 1024;
 
 /// Time limit for the signature. Agents may ask their users, or wait for a touch.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn string(bytes: &[u8]) -> Vec<u8> {
+        [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+    }
+
+    fn login(session: &[u8], user: &str, service: &str, algorithm: &str, key: &[u8]) -> Vec<u8> {
+        [
+            string(session),
+            vec![USERAUTH_REQUEST],
+            string(user.as_bytes()),
+            string(service.as_bytes()),
+            string(b"publickey"),
+            vec![1],
+            string(algorithm.as_bytes()),
+            string(key),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn only_the_log_in_of_the_user_by_the_key_is_signed() {
+        let ed25519 = [string(b"ssh-ed25519"), string(&[7; 32])].concat();
+        let rsa = [string(b"ssh-rsa"), string(&[7; 256])].concat();
+        let (session, service) = ([1; 32], "ssh-connection");
+        let valid = login(&session, "me", service, "ssh-ed25519", &ed25519);
+        assert!(is_login(&valid, "me", &ed25519));
+        assert!(!is_login(&valid, "root", &ed25519));
+        assert!(!is_login(&valid, "me", &rsa));
+        for cut in 0..valid.len() {
+            assert!(!is_login(&valid[..cut], "me", &ed25519));
+        }
+        assert!(!is_login(&[&valid[..], b"x"].concat(), "me", &ed25519));
+        let by_rsa = login(&session, "me", service, "rsa-sha2-256", &rsa);
+        assert!(is_login(&by_rsa, "me", &rsa));
+        let other = login(&session, "me", "other", "ssh-ed25519", &ed25519);
+        assert!(!is_login(&other, "me", &ed25519));
+        let short = login(&[1; 4], "me", service, "ssh-ed25519", &ed25519);
+        assert!(!is_login(&short, "me", &ed25519));
+        let of_a_file = [&b"SSHSIG"[..], &string(b"git"), &string(&[1; 64])].concat();
+        assert!(!is_login(&of_a_file, "me", &ed25519));
+    }
+}

@@ -122,7 +122,7 @@ pub(super) async fn key_offered(
         algorithm: algorithm.clone(),
     };
     match far.request(&offered).await {
-        Ok(ToNear::KeyKnown { to_sign }) => {
+        Ok(ToNear::KeyKnown { to_sign }) if agent::is_login(&to_sign, &login.user, &key) => {
             login.known_key = Some(KnownKey {
                 user: name.to_owned(),
                 key,
@@ -177,7 +177,9 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
             algorithm: known.algorithm.clone(),
         };
         match far.request(&offered).await {
-            Ok(ToNear::KeyKnown { to_sign }) => {
+            Ok(ToNear::KeyKnown { to_sign })
+                if agent::is_login(&to_sign, &login.user, &known.key) =>
+            {
                 login.known_key = Some(KnownKey { to_sign, ..known });
             }
             reply => return conclude(client, &far, reply, true),
