@@ -3,14 +3,14 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::Path,
-    sync::{Mutex, PoisonError},
 };
 
 use aws_lc_rs::hmac;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use net::target::{Host, HostPort};
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use russh::keys::{PublicKey, key::parse_public_key};
 
 /// Entries of a file for one server.
@@ -105,15 +105,24 @@ impl ServerKeys {
 /// Appends a key of a server that the file does not contain. Existing entries stay unchanged.
 /// Returns the verdict on the key if another session has added an entry in the meantime.
 ///
+/// The file must not be a link, because the command for the set-up appends as root, and the folder
+/// may belong to the user of the gateway.
+///
 /// # Errors
-/// The error of a system call.
+/// The error of a system call, or an error for a link or for a file that is too large.
 pub(crate) fn append(path: &Path, server: &HostPort, key: &PublicKey) -> io::Result<Verdict> {
-    /// Lock of all appends of this process.
-    static APPENDS: Mutex<()> = Mutex::new(());
-    let _lock = APPENDS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o644);
+    options.custom_flags(O_NOFOLLOW | O_NONBLOCK);
     let mut file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.nlink() != 1 {
+        return Err(io::Error::other(
+            "not a file, or a file with several hard links",
+        ));
+    }
+    // Another session or process may append at the same time.
+    file.lock()?;
     let content = read_all(&file)?;
     let verdict = ServerKeys::parse(&content, server).check(key);
     if verdict != Verdict::Unknown {
@@ -306,6 +315,39 @@ mod tests {
         let verdict = append(&path, &server, &key(OTHER)).expect("read");
         assert_eq!(verdict, Verdict::Changed(2));
         assert_eq!(std::fs::read_to_string(&path).expect("a file"), expected);
+    }
+
+    #[test]
+    fn an_append_follows_no_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [target, soft, hard] = ["target", "soft", "hard"].map(|it| folder.path().join(it));
+        let server = server("files.example", 22);
+        std::os::unix::fs::symlink(&target, &soft).expect("a link");
+        append(&soft, &server, &key(KEY)).expect_err("a link");
+        assert!(!target.exists());
+        std::fs::write(&target, "text\n").expect("written");
+        std::fs::hard_link(&target, &hard).expect("a link");
+        append(&soft, &server, &key(KEY)).expect_err("a link");
+        append(&hard, &server, &key(KEY)).expect_err("a link");
+        assert_eq!(std::fs::read_to_string(&target).expect("a file"), "text\n");
+    }
+
+    #[test]
+    fn an_append_waits_for_another_process() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("known_hosts");
+        let server = server("files.example", 22);
+        let mut other = File::create(&path).expect("a file");
+        other.lock().expect("locked");
+        std::thread::scope(|scope| {
+            let appended = scope.spawn(|| append(&path, &server, &key(KEY)));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let line = format!("{}\n", entry(&server, &key(OTHER)));
+            other.write_all(line.as_bytes()).expect("written");
+            other.unlock().expect("unlocked");
+            let verdict = appended.join().expect("no panic").expect("read");
+            assert_eq!(verdict, Verdict::Changed(1));
+        });
     }
 
     #[test]
