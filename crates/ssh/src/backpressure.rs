@@ -15,10 +15,15 @@ use std::{
         atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::task::AtomicWaker;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::watch,
+    time::sleep,
+};
 
 /// State of one SSH connection that decides whether the gateway reads from it.
 #[derive(Debug, Default)]
@@ -33,6 +38,7 @@ pub(crate) struct Backpressure {
     holders: AtomicUsize,
     is_aborted: AtomicBool,
     reader: AtomicWaker,
+    writer: AtomicWaker,
 }
 
 /// Bytes that one channel has received and not passed on yet.
@@ -41,6 +47,8 @@ pub(crate) struct HeldBytes {
     connection: Arc<Backpressure>,
     /// Number of bytes. `None` once the channel discards its bytes.
     bytes: Mutex<Option<i64>>,
+    /// Whether the peer has closed the channel, or the connection has ended.
+    is_closed: watch::Sender<bool>,
 }
 
 /// Guard of a channel that waits for the window of the peer.
@@ -71,6 +79,7 @@ impl Backpressure {
     pub(crate) fn abort(&self) {
         self.is_aborted.store(true, Ordering::Release);
         self.reader.wake();
+        self.writer.wake();
     }
 
     fn change(&self, bytes: i64) {
@@ -105,6 +114,7 @@ impl HeldBytes {
         Arc::new(Self {
             connection,
             bytes: Mutex::new(Some(0)),
+            is_closed: watch::Sender::new(false),
         })
     }
 
@@ -126,6 +136,32 @@ impl HeldBytes {
                 self.connection.holders.fetch_sub(1, Ordering::AcqRel);
             }
             self.connection.change(-bytes);
+        }
+    }
+
+    /// Records that the peer has closed the channel, or that the connection has ended. The queue of
+    /// the channel may still have messages.
+    pub(crate) fn close(&self) {
+        self.is_closed.send_replace(true);
+    }
+
+    /// Waits until the peer has closed the channel. The window of the peer never opens after that.
+    pub(crate) async fn closed(&self) {
+        let mut is_closed = self.is_closed.subscribe();
+        // The sender is part of this value.
+        let _ = is_closed.wait_for(|it| *it).await;
+    }
+
+    /// Waits until the peer has closed the channel, and then until no byte has been passed on for
+    /// `limit`.
+    pub(crate) async fn stalled_after_close(&self, limit: Duration) {
+        self.closed().await;
+        loop {
+            let before = *self.lock();
+            sleep(limit).await;
+            if *self.lock() == before {
+                return;
+            }
         }
     }
 
@@ -203,11 +239,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PausableStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.backpressure.writer.register(context.waker());
         self.check()?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.backpressure.writer.register(context.waker());
+        self.check()?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -242,7 +281,7 @@ const FULL_LIMIT: i64 = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -307,6 +346,38 @@ mod tests {
         held.discard();
         held.add(HARD_LIMIT as usize);
         assert!(reads(&mut stream).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_channel_stalls_once_it_passes_on_no_bytes() {
+        let (_, state) = stream();
+        let held = HeldBytes::new(state);
+        held.add(1);
+        held.add(1);
+        let limit = Duration::from_secs(10);
+        let stalled = held.stalled_after_close(limit);
+        tokio::pin!(stalled);
+        let open = tokio::time::timeout(10 * limit, &mut stalled).await;
+        assert!(open.is_err());
+        held.close();
+        let draining = tokio::time::timeout(limit / 2, &mut stalled).await;
+        assert!(draining.is_err());
+        held.remove(1);
+        let start = tokio::time::Instant::now();
+        stalled.await;
+        assert!(start.elapsed() > limit, "{:?}", start.elapsed());
+    }
+
+    #[tokio::test]
+    async fn an_aborted_connection_fails_while_its_peer_does_not_read() {
+        let (near, _far) = tokio::io::duplex(1);
+        let state = Arc::new(Backpressure::default());
+        let mut stream = PausableStream::new(near, state.clone());
+        let write = tokio::spawn(async move { stream.write_all(&[0; 2]).await });
+        tokio::task::yield_now().await;
+        state.abort();
+        let error = write.await.expect("no panic").expect_err("aborted");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     }
 
     #[tokio::test]

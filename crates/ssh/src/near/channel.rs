@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::{
     client::Client,
-    client_end::{ChannelEnd, ClientEnd},
+    client_end::{ChannelEnd, ClientEnd, STALL_TIMEOUT},
     far_half::FarHalf,
     login,
     pending_channel::PendingChannel,
@@ -122,6 +122,7 @@ async fn relay(
     let ended = tokio::select! {
         ended = upload(read, send, &end.held, &transfer) => ended,
         ended = end.download(frames, far, &transfer) => ended,
+        () = end.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
         () = transfer.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
     };
     if matches!(ended, ChannelEnd::Far) {

@@ -81,10 +81,7 @@ impl ClientEnd {
     ) -> Option<ChannelEnd> {
         let written = match message {
             ChannelMessage::Data(data) => self.write(data).await,
-            ChannelMessage::Extended(data) => {
-                let _wait = self.client.backpressure.wait_for_window();
-                self.write.extended_data_bytes(STANDARD_ERROR, data).await
-            }
+            ChannelMessage::Extended(data) => self.write_error(data).await,
             ChannelMessage::Eof => self.write.eof().await,
             ChannelMessage::ExitStatus(status) => self.write.exit_status(status).await,
             ChannelMessage::ExitSignal {
@@ -123,10 +120,23 @@ impl ClientEnd {
         written.is_err().then_some(ChannelEnd::Client)
     }
 
-    /// Writes bytes of standard output. Waits for the client's window.
+    /// Writes bytes of standard output. Waits for the client's window. Discards the bytes if the
+    /// client has closed the channel or is gone.
     pub(super) async fn write(&self, data: Bytes) -> Result<(), russh::Error> {
         let _wait = self.client.backpressure.wait_for_window();
-        self.write.data_bytes(data).await
+        tokio::select! {
+            written = self.write.data_bytes(data) => written,
+            () = self.held.closed() => Ok(()),
+        }
+    }
+
+    /// Writes bytes of standard error, by the same rules.
+    async fn write_error(&self, data: Bytes) -> Result<(), russh::Error> {
+        let _wait = self.client.backpressure.wait_for_window();
+        tokio::select! {
+            written = self.write.extended_data_bytes(STANDARD_ERROR, data) => written,
+            () = self.held.closed() => Ok(()),
+        }
     }
 
     /// Returns the rule by which SFTP replies are sent early.
@@ -156,8 +166,7 @@ impl ClientEnd {
         if banner.is_empty() {
             return Ok(());
         }
-        let banner = Bytes::from(banner);
-        self.write.extended_data_bytes(STANDARD_ERROR, banner).await
+        self.write_error(Bytes::from(banner)).await
     }
 
     /// Answers the request for a program with a sentence and a failure.
@@ -195,6 +204,10 @@ const STANDARD_ERROR: u32 = 1;
 
 /// Exit status of `ssh` after an error of its own.
 const FAILURE_STATUS: u32 = 255;
+
+/// Time in which the server must accept some bytes of a client that has closed the channel or is
+/// gone.
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for the client to read a sentence.
 const SAY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -69,6 +69,13 @@ impl ClientHandler {
     }
 }
 
+impl Drop for ClientHandler {
+    fn drop(&mut self) {
+        // The connection has ended.
+        self.channels.values().for_each(|it| it.held.close());
+    }
+}
+
 impl Handler for ClientHandler {
     type Error = russh::Error;
 
@@ -211,10 +218,11 @@ impl Handler for ClientHandler {
         channel: ChannelId,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        if let Some(channel) = self.channels.remove(&channel)
-            && channel.pending.is_some()
-        {
-            channel.held.discard();
+        if let Some(channel) = self.channels.remove(&channel) {
+            channel.held.close();
+            if channel.pending.is_some() {
+                channel.held.discard();
+            }
         }
         Ok(())
     }

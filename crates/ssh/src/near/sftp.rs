@@ -9,7 +9,7 @@ use sftp::{EncodedMessage, NearSession, NearSettings, SftpError, ToNear};
 use tokio::sync::Notify;
 
 use super::{
-    client_end::{ChannelEnd, ClientEnd},
+    client_end::{ChannelEnd, ClientEnd, STALL_TIMEOUT},
     far_half::FarHalf,
     transfers::Transfers,
 };
@@ -74,6 +74,7 @@ impl<'a> SftpChannel<'a> {
             end = self.read_far(frames) => end,
             end = self.write_client() => end,
             end = self.write_far(send) => end,
+            () = self.client.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
             () = self.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
         };
         if matches!(end, ChannelEnd::Client) {
@@ -164,9 +165,8 @@ impl<'a> SftpChannel<'a> {
                 self.changes[2].notified().await;
                 continue;
             };
-            if self.client.write(bytes).await.is_err() {
-                return ChannelEnd::Client;
-            }
+            // The client's requests precede its end, so `read_client` reports the end.
+            let _ = self.client.write(bytes).await;
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod common;
 mod exec;
+mod leaving;
 mod login;
 mod password;
 mod sftp;

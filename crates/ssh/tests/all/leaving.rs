@@ -1,0 +1,91 @@
+//! Clients that leave while a queue is full.
+
+use std::{
+    io::Write as _,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use crate::common::{TIMEOUT, World, pattern};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gateway_ends_an_sftp_channel_whose_client_left_with_a_full_window() {
+    let world = World::start().await;
+    std::fs::write(world.path("large"), pattern(60_000_000)).expect("written");
+    let mut client = world
+        .ssh(&["-s", "sftp"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ssh is installed");
+    let mut input = client.stdin.take().expect("piped");
+    let mut output = client.stdout.take().expect("piped");
+    let name = world.path("large").display().to_string().into_bytes();
+    let asked = tokio::task::spawn_blocking(move || {
+        input.write_all(&packet(1, &[&3_u32.to_be_bytes()]))?;
+        answer(&mut output)?;
+        let open = [number(0), string(&name), number(1), number(0)].concat();
+        input.write_all(&packet(3, &[&open]))?;
+        // The handle follows the type and the number of the request.
+        let handle = answer(&mut output)?.split_off(5);
+        for index in 0..1500_u32 {
+            if index == 1400 {
+                // The queue for the client is full by now.
+                std::thread::sleep(Duration::from_secs(2));
+            }
+            let offset = u64::from(index) * 32_768;
+            let range = [&offset.to_be_bytes()[..], &number(32_768)].concat();
+            input.write_all(&packet(5, &[&number(index), &handle, &range]))?;
+        }
+        Ok::<_, std::io::Error>((input, output))
+    });
+    let _streams = asked.await.expect("no panic").expect("answers");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!world.near.registry().open_transfers().is_empty());
+    client.kill().expect("a child");
+    let _ = client.wait();
+    wait_for_end(&world).await;
+}
+
+/// Returns an SFTP packet.
+fn packet(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
+    string(&[&[kind], &fields.concat()[..]].concat())
+}
+
+fn number(value: u32) -> Vec<u8> {
+    value.to_be_bytes().to_vec()
+}
+
+fn string(bytes: &[u8]) -> Vec<u8> {
+    [&number(bytes.len() as u32), bytes].concat()
+}
+
+/// Reads an SFTP packet without its length.
+fn answer(output: &mut impl std::io::Read) -> std::io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    output.read_exact(&mut length)?;
+    let mut packet = vec![0; u32::from_be_bytes(length) as usize];
+    output.read_exact(&mut packet)?;
+    Ok(packet)
+}
+
+/// Waits until the server has no connection, and the gateway has no channel.
+async fn wait_for_end(world: &World) {
+    let server = world.server.as_ref().expect("a server");
+    let port = format!(":{:04X}", server.address.port());
+    let is_open = || {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("a table");
+        table.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields[1].ends_with(&port) && fields[3] == ESTABLISHED
+        })
+    };
+    let deadline = Instant::now() + TIMEOUT;
+    while is_open() || !world.near.registry().open_transfers().is_empty() {
+        assert!(Instant::now() < deadline, "the channel is open");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// State of an open connection in the kernel's table.
+const ESTABLISHED: &str = "01";
