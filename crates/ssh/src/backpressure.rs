@@ -49,7 +49,13 @@ pub(crate) struct HeldBytes {
     bytes: Mutex<Option<i64>>,
     /// Whether the peer has closed the channel, or the connection has ended.
     is_closed: watch::Sender<bool>,
+    /// Memory of all requests on the channel, in bytes. The SSH library keeps each request.
+    request_bytes: AtomicUsize,
 }
+
+/// Failure of a peer that has sent too many requests on one channel.
+#[derive(Debug)]
+pub(crate) struct TooManyRequests;
 
 /// Guard of a channel that waits for the window of the peer.
 #[derive(Debug)]
@@ -115,6 +121,7 @@ impl HeldBytes {
             connection,
             bytes: Mutex::new(Some(0)),
             is_closed: watch::Sender::new(false),
+            request_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -136,6 +143,20 @@ impl HeldBytes {
                 self.connection.holders.fetch_sub(1, Ordering::AcqRel);
             }
             self.connection.change(-bytes);
+        }
+    }
+
+    /// Counts a request with this number of bytes in its fields. The queue of a channel keeps
+    /// requests, also of a channel that nobody reads.
+    ///
+    /// # Errors
+    /// [`TooManyRequests`] if the connection must end.
+    pub(crate) fn count_request(&self, field_bytes: usize) -> Result<(), TooManyRequests> {
+        let bytes = field_bytes.saturating_add(MESSAGE_BYTES);
+        let before = self.request_bytes.fetch_add(bytes, Ordering::AcqRel);
+        match before.saturating_add(bytes) <= REQUESTS_MAX {
+            true => Ok(()),
+            false => Err(TooManyRequests),
         }
     }
 
@@ -201,6 +222,12 @@ impl Drop for AbortOnDrop {
     }
 }
 
+impl From<TooManyRequests> for russh::Error {
+    fn from(_: TooManyRequests) -> Self {
+        Self::RequestDenied
+    }
+}
+
 impl<S> PausableStream<S> {
     pub(crate) fn new(stream: S, backpressure: Arc<Backpressure>) -> Self {
         Self {
@@ -262,6 +289,9 @@ fn cost(data_bytes: usize) -> i64 {
 
 /// Memory of a message without data, in bytes.
 const MESSAGE_BYTES: usize = 256;
+
+/// Memory of all requests on one channel, in bytes. An environment of 256 variables fits.
+const REQUESTS_MAX: usize = 1024 * 1024;
 
 /// Bytes that all connections of the process hold.
 static ALL_HELD_BYTES: AtomicI64 = AtomicI64::new(0);
@@ -346,6 +376,17 @@ mod tests {
         held.discard();
         held.add(HARD_LIMIT as usize);
         assert!(reads(&mut stream).await);
+    }
+
+    #[test]
+    fn the_requests_of_a_channel_have_a_limit() {
+        let held = HeldBytes::new(Arc::default());
+        let variable = 250_000;
+        assert!((0..4).all(|_| held.count_request(variable).is_ok()));
+        assert!(held.count_request(variable).is_err());
+        let held = HeldBytes::new(Arc::default());
+        let count = (0..).take_while(|_| held.count_request(0).is_ok()).count();
+        assert!((1024..8192).contains(&count), "{count}");
     }
 
     #[tokio::test(start_paused = true)]

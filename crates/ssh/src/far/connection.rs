@@ -20,7 +20,7 @@ use net::{
 };
 use relay::Relay;
 use russh::{
-    ChannelId, Names, Preferred, SshId,
+    ChannelId, Names, Preferred, Sig, SshId,
     client::{self, DisconnectReason, Handle, Session},
     keys::{Algorithm, HashAlg, PublicKey, PublicKeyOrCertificate},
 };
@@ -36,6 +36,7 @@ use crate::{
     host_key_check,
     known_hosts::{self, ServerKeys, Verdict},
     settings::FarSsh,
+    signals::signal_name,
     wire::session::EndReason,
 };
 
@@ -98,6 +99,14 @@ impl ServerState {
         let held = lock(&self.held).get(&channel).cloned();
         if let Some(held) = held {
             held.add(bytes);
+        }
+    }
+
+    /// Counts a message that the queue of a channel keeps.
+    fn count_request(&self, channel: ChannelId, field_bytes: usize) -> Result<(), russh::Error> {
+        match lock(&self.held).get(&channel) {
+            Some(held) => Ok(held.count_request(field_bytes)?),
+            None => Ok(()),
         }
     }
 
@@ -418,6 +427,61 @@ impl client::Handler for ServerHandler {
     ) -> Result<(), Self::Error> {
         self.state.add(channel, 0);
         Ok(())
+    }
+
+    async fn channel_success(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.state.count_request(channel, 0)
+    }
+
+    async fn channel_failure(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.state.count_request(channel, 0)
+    }
+
+    async fn channel_eof(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.state.count_request(channel, 0)
+    }
+
+    async fn xon_xoff(
+        &mut self,
+        channel: ChannelId,
+        _: bool,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.state.count_request(channel, 0)
+    }
+
+    async fn exit_status(
+        &mut self,
+        channel: ChannelId,
+        _: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.state.count_request(channel, 0)
+    }
+
+    async fn exit_signal(
+        &mut self,
+        channel: ChannelId,
+        signal: Sig,
+        _: bool,
+        text: &str,
+        language: &str,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let field_bytes = signal_name(&signal).len() + text.len() + language.len();
+        self.state.count_request(channel, field_bytes)
     }
 
     async fn disconnected(

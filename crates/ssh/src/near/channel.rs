@@ -175,10 +175,13 @@ async fn upload(
                 held.remove(data.len());
                 Ok(())
             }
-            ChannelMsg::Eof => send.write(ChannelMessage::Eof.encode()).await,
-            ChannelMsg::Signal { signal } => {
+            ChannelMsg::Eof => {
                 held.remove(0);
+                send.write(ChannelMessage::Eof.encode()).await
+            }
+            ChannelMsg::Signal { signal } => {
                 let name = signal_name(&signal).to_owned();
+                held.remove(name.len());
                 send.write(ChannelMessage::Signal(name).encode()).await
             }
             ChannelMsg::WindowChange {

@@ -16,6 +16,7 @@ use tracing::{Instrument as _, info};
 use super::{channel, client::Client, login, pending_channel::PendingChannel};
 use crate::{
     backpressure::HeldBytes,
+    signals::signal_name,
     wire::channel::{Program, Terminal, TerminalSize},
 };
 
@@ -60,6 +61,17 @@ impl ClientHandler {
             }
             None => session.channel_failure(channel),
         }
+    }
+
+    /// Counts a request that the queue of a channel keeps.
+    fn count_request(&self, channel: ChannelId, field_bytes: usize) -> Result<(), russh::Error> {
+        let Some(channel) = self.channels.get(&channel) else {
+            return Ok(());
+        };
+        channel.held.count_request(field_bytes).map_err(|error| {
+            info!("client disconnected: too many requests on one channel");
+            error.into()
+        })
     }
 
     fn hold(&self, channel: ChannelId, bytes: usize) {
@@ -137,7 +149,9 @@ impl Handler for ClientHandler {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        if self.channels.len() >= CHANNELS_MAX {
+        // A channel that the client has closed may still have a task.
+        let with_task = *self.client.channels.borrow();
+        if self.channels.len().max(with_task) >= CHANNELS_MAX {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
@@ -258,6 +272,15 @@ impl Handler for ClientHandler {
         Ok(())
     }
 
+    async fn channel_eof(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.hold(channel, 0);
+        Ok(())
+    }
+
     async fn pty_request(
         &mut self,
         channel: ChannelId,
@@ -269,6 +292,7 @@ impl Handler for ClientHandler {
         modes: &[(Pty, u32)],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        self.count_request(channel, term.len() + size_of_val(modes))?;
         let Some(pending) = self.pending(channel) else {
             return session.channel_failure(channel);
         };
@@ -294,6 +318,7 @@ impl Handler for ClientHandler {
         value: &str,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        self.count_request(channel, name.len() + value.len())?;
         let Some(pending) = self.pending(channel) else {
             return session.channel_failure(channel);
         };
@@ -314,6 +339,7 @@ impl Handler for ClientHandler {
         channel: ChannelId,
         _: &mut Session,
     ) -> Result<bool, Self::Error> {
+        self.count_request(channel, 0)?;
         let Some(pending) = self.pending(channel) else {
             return Ok(false);
         };
@@ -325,11 +351,12 @@ impl Handler for ClientHandler {
         &mut self,
         channel: ChannelId,
         _: bool,
-        _: &str,
-        _: &str,
+        protocol: &str,
+        cookie: &str,
         _: u32,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        self.count_request(channel, protocol.len() + cookie.len())?;
         session.channel_failure(channel)
     }
 
@@ -338,6 +365,7 @@ impl Handler for ClientHandler {
         channel: ChannelId,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        self.count_request(channel, 0)?;
         self.start(channel, Program::Shell, session)
     }
 
@@ -347,6 +375,7 @@ impl Handler for ClientHandler {
         command: &[u8],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        self.count_request(channel, command.len())?;
         let command = Bytes::copy_from_slice(command);
         self.start(channel, Program::Exec(command), session)
     }
@@ -357,6 +386,7 @@ impl Handler for ClientHandler {
         name: &str,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        self.count_request(channel, name.len())?;
         let program = match name {
             "sftp" => Program::Sftp,
             _ => Program::Subsystem(name.to_owned()),
@@ -392,10 +422,10 @@ impl Handler for ClientHandler {
     async fn signal(
         &mut self,
         channel: ChannelId,
-        _: russh::Sig,
+        signal: russh::Sig,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        self.hold(channel, 0);
+        self.hold(channel, signal_name(&signal).len());
         Ok(())
     }
 }

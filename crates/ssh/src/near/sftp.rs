@@ -13,7 +13,10 @@ use super::{
     far_half::FarHalf,
     transfers::Transfers,
 };
-use crate::wire::{FrameReader, FrameWriter, WireError, channel::ChannelMessage};
+use crate::{
+    signals::signal_name,
+    wire::{FrameReader, FrameWriter, WireError, channel::ChannelMessage},
+};
 
 /// Near half of an SFTP session, with the transfers that it reports.
 pub(super) struct SftpChannel<'a> {
@@ -110,12 +113,16 @@ impl<'a> SftpChannel<'a> {
                     }
                 }
                 Some(ChannelMsg::ExtendedData { data, .. }) => self.client.held.remove(data.len()),
-                Some(
-                    ChannelMsg::WindowAdjusted { .. }
-                    | ChannelMsg::Signal { .. }
-                    | ChannelMsg::WindowChange { .. },
-                ) => self.client.held.remove(0),
-                Some(ChannelMsg::Eof) => self.change(|state| state.has_client_ended = true),
+                Some(ChannelMsg::WindowAdjusted { .. } | ChannelMsg::WindowChange { .. }) => {
+                    self.client.held.remove(0)
+                }
+                Some(ChannelMsg::Signal { signal }) => {
+                    self.client.held.remove(signal_name(&signal).len());
+                }
+                Some(ChannelMsg::Eof) => {
+                    self.client.held.remove(0);
+                    self.change(|state| state.has_client_ended = true);
+                }
                 Some(ChannelMsg::Close) | None => return ChannelEnd::Client,
                 Some(_) => {}
             }

@@ -1,4 +1,4 @@
-//! Clients that leave while a queue is full.
+//! Clients that leave while a queue is full, and clients that send too many requests.
 
 use std::{
     io::Write as _,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{TIMEOUT, World, pattern};
+use crate::common::{TIMEOUT, World, assert_success, errors, pattern, run_async};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gateway_ends_an_sftp_channel_whose_client_left_with_a_full_window() {
@@ -45,6 +45,19 @@ async fn the_gateway_ends_an_sftp_channel_whose_client_left_with_a_full_window()
     client.kill().expect("a child");
     let _ = client.wait();
     wait_for_end(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_sends_too_many_requests_is_disconnected() {
+    let world = World::start().await;
+    let mut client = world.ssh(&["-o", "SendEnv=LH_*", "true"]);
+    for number in 0..12 {
+        client.env(format!("LH_{number}"), "x".repeat(100_000));
+    }
+    let output = run_async(client).await;
+    assert_eq!(output.status.code(), Some(255), "{}", errors(&output));
+    let output = run_async(world.ssh(&["true"])).await;
+    assert_success(&output);
 }
 
 /// Returns an SFTP packet.
