@@ -50,12 +50,15 @@ impl NearSession {
             return Err(SftpError::AnswerType(kind_of(&packet)));
         }
         let Self {
-            handles, outbox, ..
+            handles,
+            outbox,
+            now,
+            ..
         } = self;
         match handles.get_mut(&handle).map(|open| &mut open.access) {
             Some(Access::File(file)) => {
                 let is_end_of_file = code(&packet) == Some(StatusCode::EOF);
-                file.ended(run, is_end_of_file, outbox);
+                file.ended(run, is_end_of_file, *now, outbox);
             }
             Some(Access::Folder(folder)) => folder.ended(packet, outbox),
             // The client has closed the handle in the meantime.
@@ -153,6 +156,7 @@ impl NearSession {
                 path,
                 direction,
                 is_read_only,
+                changes,
                 window_bytes,
             } => {
                 self.outbox.report(TransferEvent::Started {
@@ -161,7 +165,15 @@ impl NearSession {
                     direction,
                 });
                 if is_read_only {
-                    Access::File(FileReadAhead::new(number, name.clone(), window_bytes))
+                    let mut file = FileReadAhead::new(number, name.clone(), window_bytes, self.now);
+                    if changes != self.changes && !file.is_stopped() {
+                        // The far half may have read ahead before the change.
+                        file.stop(&mut self.outbox);
+                    }
+                    if !file.is_stopped() {
+                        self.read_ahead.insert(number);
+                    }
+                    Access::File(file)
                 } else {
                     Access::Writable(Writes::new(self.settings.early))
                 }
@@ -190,7 +202,7 @@ impl NearSession {
         }
     }
 
-    fn writes(&mut self, handle: u64) -> Option<&mut Writes> {
+    pub(super) fn writes(&mut self, handle: u64) -> Option<&mut Writes> {
         match self.handles.get_mut(&handle).map(|open| &mut open.access) {
             Some(Access::Writable(writes)) => Some(writes),
             _ => None,

@@ -3,11 +3,17 @@
 //! Read-ahead is in order. The client's READs may overtake each other a little. Each byte is given
 //! once. If a client reads elsewhere, its READs are passed on until they are in sequence again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 
-use super::outbox::{Outbox, PendingRequest};
+use super::{
+    AHEAD_AGE_MAX, END_AGE_MAX,
+    outbox::{Outbox, PendingRequest},
+};
 use crate::{
     Rope, SftpError, ToFar,
     packet::{Status, kind, put_string},
@@ -25,6 +31,12 @@ pub(super) struct FileReadAhead {
     run: u32,
     /// Whether the client has sent a READ.
     has_read: bool,
+    /// Time of OPEN or of the last READ.
+    used_at: Duration,
+    /// Time at which the end of the file arrived.
+    ended_at: Duration,
+    /// Whether the read-ahead stopped because of its age. The next READ in sequence starts it again.
+    has_expired: bool,
     /// Bytes that no READ has taken yet, by their offset.
     pieces: BTreeMap<u64, Bytes>,
     /// Offset of the next byte from the far half.
@@ -70,7 +82,7 @@ struct WaitingRead {
 impl FileReadAhead {
     /// Creates the state of a file that the server has just opened. The far half reads ahead if
     /// `window_bytes` is not zero.
-    pub(super) fn new(handle: u64, name: Bytes, window_bytes: u64) -> Self {
+    pub(super) fn new(handle: u64, name: Bytes, window_bytes: u64, now: Duration) -> Self {
         Self {
             handle,
             name,
@@ -80,6 +92,9 @@ impl FileReadAhead {
             },
             run: 0,
             has_read: false,
+            used_at: now,
+            ended_at: now,
+            has_expired: false,
             pieces: BTreeMap::new(),
             arrived_end: 0,
             granted_end: window_bytes,
@@ -106,20 +121,24 @@ impl FileReadAhead {
         offset: u64,
         length: u32,
         free_window_bytes: u64,
+        now: Duration,
         outbox: &mut Outbox,
     ) {
         let read = WaitingRead { id, offset, length };
         let end = offset.saturating_add(length.min(READ_MAX).into());
         let is_first = !std::mem::replace(&mut self.has_read, true);
+        let has_expired = std::mem::take(&mut self.has_expired);
+        self.used_at = now;
         if length == 0 || end == u64::MAX {
             return self.pass_on(read, outbox);
         }
         if self.state == ReadAheadState::Stopped {
-            let is_next = offset == self.requested_end && !is_first;
+            let is_next = offset == self.requested_end && (!is_first || has_expired);
             self.sequential = if is_next { self.sequential + 1 } else { 0 };
             self.requested_end = end;
             let needed = SEQUENTIAL_MIN << self.stops.min(10);
-            if self.sequential < needed || free_window_bytes == 0 {
+            let is_sequential = self.sequential >= needed || (has_expired && is_next);
+            if !is_sequential || free_window_bytes == 0 {
                 return self.pass_on(read, outbox);
             }
             self.start(offset, free_window_bytes, outbox);
@@ -130,11 +149,12 @@ impl FileReadAhead {
             self.start(offset, window_bytes, outbox);
         }
         let is_beyond_end = self.state == ReadAheadState::AtEnd && offset >= self.arrived_end;
+        let is_old = is_beyond_end && now.saturating_sub(self.ended_at) > END_AGE_MAX;
         let is_repeated = is_beyond_end
             && (self.ends_given.contains(&offset) || self.ends_given.len() >= ENDS_GIVEN_MAX);
         let is_gone = offset < self.arrived_end && !self.has_byte(offset);
         let is_far = !is_beyond_end && offset > self.requested_end.saturating_add(REORDERED_MAX);
-        if is_repeated || is_gone || is_far {
+        if is_old || is_repeated || is_gone || is_far {
             self.stop(outbox);
             self.requested_end = end;
             return self.pass_on(read, outbox);
@@ -170,10 +190,17 @@ impl FileReadAhead {
     }
 
     /// Accepts the end of the read-ahead.
-    pub(super) fn ended(&mut self, run: u32, is_end_of_file: bool, outbox: &mut Outbox) {
+    pub(super) fn ended(
+        &mut self,
+        run: u32,
+        is_end_of_file: bool,
+        now: Duration,
+        outbox: &mut Outbox,
+    ) {
         if self.is_running(run) {
             #[cfg(fuzz_canary)]
             assert!(self.arrived_end == 0, "canary: behind the end of a file");
+            self.ended_at = now;
             self.state = if is_end_of_file {
                 ReadAheadState::AtEnd
             } else {
@@ -206,8 +233,30 @@ impl FileReadAhead {
         self.state == ReadAheadState::Stopped
     }
 
+    /// Drops the read-ahead if the client has sent no READ for a while, because the file may have
+    /// changed.
+    pub(super) fn expire(&mut self, now: Duration, outbox: &mut Outbox) {
+        let is_idle = now.saturating_sub(self.used_at) > AHEAD_AGE_MAX;
+        if is_idle && !self.is_stopped() && self.waiting.is_empty() {
+            self.drop_bytes(outbox);
+            self.has_expired = true;
+        }
+    }
+
     /// Stops the read-ahead, and passes on all READs that wait.
     pub(super) fn stop(&mut self, outbox: &mut Outbox) {
+        self.drop_bytes(outbox);
+        self.stops += 1;
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut in_order: Vec<_> = waiting.into_iter().collect();
+        in_order.sort_by_key(|((_, order), _)| *order);
+        for (_, read) in in_order {
+            self.pass_on(read, outbox);
+        }
+    }
+
+    /// Stops the read-ahead, and drops its bytes.
+    fn drop_bytes(&mut self, outbox: &mut Outbox) {
         if let ReadAheadState::Running { .. } = self.state {
             outbox.send(ToFar::StopReadAhead {
                 handle: self.handle,
@@ -215,16 +264,9 @@ impl FileReadAhead {
             });
         }
         self.state = ReadAheadState::Stopped;
-        self.stops += 1;
         self.sequential = 0;
         self.pieces.clear();
         self.ends_given.clear();
-        let waiting = std::mem::take(&mut self.waiting);
-        let mut in_order: Vec<_> = waiting.into_iter().collect();
-        in_order.sort_by_key(|((_, order), _)| *order);
-        for (_, read) in in_order {
-            self.pass_on(read, outbox);
-        }
     }
 
     fn is_running(&self, run: u32) -> bool {

@@ -17,7 +17,10 @@ mod requests;
 mod tests;
 mod writes;
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use bytes::Bytes;
 
@@ -94,6 +97,12 @@ pub struct NearSession {
     opening_bytes: u64,
     /// Bytes in WRITEs that the server has not confirmed yet.
     unconfirmed_bytes: u64,
+    /// Number of requests so far that may change a file.
+    changes: u64,
+    /// Files that may have a read-ahead, by the numbers of their handles.
+    read_ahead: BTreeSet<u64>,
+    /// Time that the caller has stated.
+    now: Duration,
     limits: ServerLimits,
 }
 
@@ -120,8 +129,17 @@ impl NearSession {
             opens: 0,
             opening_bytes: 0,
             unconfirmed_bytes: 0,
+            changes: 0,
+            read_ahead: BTreeSet::new(),
+            now: Duration::ZERO,
             limits: ServerLimits::NotOffered,
         }
+    }
+
+    /// Accepts the time since any fixed moment. The caller states it before each input. Without it,
+    /// read-ahead has no limit of its age.
+    pub fn set_time(&mut self, now: Duration) {
+        self.now = now;
     }
 
     /// Accepts bytes of the client. The cuts between calls do not matter.
@@ -248,6 +266,30 @@ impl NearSession {
         (queued + buffered) as u64 + held.sum::<u64>()
     }
 
+    /// Prepares the next request, which may change any file. A later READ must not return older
+    /// bytes, and two paths may name one file. All read-ahead of files therefore stops. READs are
+    /// passed on until the server has answered the request.
+    fn begin_change(&mut self) {
+        self.changes += 1;
+        for handle in std::mem::take(&mut self.read_ahead) {
+            if let Some(open) = self.handles.get_mut(&handle)
+                && let Access::File(file) = &mut open.access
+                && !file.is_stopped()
+            {
+                file.stop(&mut self.outbox);
+            }
+        }
+        self.outbox.mark_change();
+    }
+
+    /// Returns the window of a new read-ahead of a file, or 0 if there must be none.
+    fn file_window_bytes(&self) -> u64 {
+        if self.outbox.has_changes() {
+            return 0;
+        }
+        self.window_bytes()
+    }
+
     /// Returns the number of requests that wait for bytes of the read-ahead.
     fn waiting(&self) -> usize {
         self.handles.values().map(OpenHandle::waiting).sum()
@@ -281,6 +323,12 @@ fn kind_of(packet: &Rope) -> u8 {
 fn is_status(packet: &Rope) -> bool {
     kind_of(packet) == kind::STATUS
 }
+
+/// Time without a READ after which the bytes of a read-ahead are read again.
+const AHEAD_AGE_MAX: Duration = Duration::from_secs(2);
+
+/// Time after which the server is asked again about the end of a file.
+const END_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Maximum number of requests that await an answer. Clients may send all READs of a file at once;
 /// their channel then holds the others.

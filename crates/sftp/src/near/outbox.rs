@@ -1,6 +1,6 @@
 //! Outputs of the near half, and the requests that await an answer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -19,6 +19,8 @@ pub(super) struct Outbox {
     to_far_bytes: usize,
     events: VecDeque<TransferEvent>,
     requests: HashMap<u64, PendingRequest>,
+    /// Numbers of the requests that may change a file.
+    changes: HashSet<u64>,
     next_request: u64,
 }
 
@@ -64,6 +66,8 @@ pub(super) enum Opening {
         direction: TransferDirection,
         /// Whether the client may only read.
         is_read_only: bool,
+        /// Number of changes before OPEN.
+        changes: u64,
         /// Number of bytes that are read ahead. Zero means none.
         window_bytes: u64,
     },
@@ -103,8 +107,19 @@ impl Outbox {
         number
     }
 
+    /// Marks the next request as one that may change a file.
+    pub(super) fn mark_change(&mut self) {
+        self.changes.insert(self.next_request);
+    }
+
+    /// Returns whether a request that may change a file has no answer yet.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// Removes and returns a request whose answer has arrived.
     pub(super) fn answered(&mut self, number: u64) -> Option<PendingRequest> {
+        self.changes.remove(&number);
         self.requests.remove(&number)
     }
 

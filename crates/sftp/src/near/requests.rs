@@ -50,6 +50,7 @@ impl NearSession {
             kind::WRITE => self.write(id, fields),
             kind::READDIR => self.read_folder(id, fields),
             kind::EXTENDED => self.extended(id, fields),
+            kind::SETSTAT | kind::FSETSTAT | kind::RENAME => Ok(Handling::RelayChange),
             kind::LSTAT..=kind::SYMLINK => Ok(Handling::Relay),
             kind::INIT => return Err(SftpError::NoInit(kind)),
             _ => {
@@ -62,6 +63,10 @@ impl NearSession {
         match handled {
             Ok(Handling::Done) => {}
             Ok(Handling::Relay) => self.outbox.relay(id, without_id(whole)),
+            Ok(Handling::RelayChange) => {
+                self.begin_change();
+                self.outbox.relay(id, without_id(whole));
+            }
             Ok(Handling::Open(opening, credit_bytes)) => {
                 self.opens += 1;
                 self.opening_bytes += credit_bytes;
@@ -113,7 +118,14 @@ impl NearSession {
         ];
         let is_read_only = flags.contains(OpenFlags::READ)
             && !changing.into_iter().any(|flag| flags.contains(flag));
-        let window_bytes = if is_read_only { self.window_bytes() } else { 0 };
+        if flags.contains(OpenFlags::TRUNCATE) {
+            self.begin_change();
+        }
+        let window_bytes = if is_read_only {
+            self.file_window_bytes()
+        } else {
+            0
+        };
         let opening = Opening::File {
             // The bytes of the packet must not stay in memory for a path.
             path: Bytes::copy_from_slice(&path),
@@ -123,6 +135,7 @@ impl NearSession {
                 TransferDirection::Download
             },
             is_read_only,
+            changes: self.changes,
             window_bytes,
         };
         Ok(Handling::Open(opening, window_bytes))
@@ -145,6 +158,11 @@ impl NearSession {
         let Some(handle) = self.names.remove(&name) else {
             return Ok(Handling::Relay);
         };
+        self.read_ahead.remove(&handle);
+        if self.writes(handle).is_some() {
+            // Some servers make the bytes visible at CLOSE.
+            self.begin_change();
+        }
         let Self {
             handles, outbox, ..
         } = self;
@@ -194,16 +212,25 @@ impl NearSession {
         let Some(&handle) = self.names.get(&name) else {
             return Ok(Handling::Relay);
         };
-        let open = self.handles.get(&handle).expect("each name has a handle");
-        let is_stopped = matches!(&open.access, Access::File(file) if file.is_stopped());
-        let window_bytes = if is_stopped { self.window_bytes() } else { 0 };
+        let open = self.handles.get_mut(&handle);
+        let Access::File(file) = &mut open.expect("each name has a handle").access else {
+            return Ok(Handling::Relay);
+        };
+        file.expire(self.now, &mut self.outbox);
+        let window_bytes = if file.is_stopped() {
+            self.file_window_bytes()
+        } else {
+            0
+        };
         let Self {
             handles, outbox, ..
         } = self;
         let open = handles.get_mut(&handle).expect("each name has a handle");
-        match &mut open.access {
-            Access::File(file) => file.read(id, offset, length, window_bytes, outbox),
-            _ => return Ok(Handling::Relay),
+        if let Access::File(file) = &mut open.access {
+            file.read(id, offset, length, window_bytes, self.now, outbox);
+            if !file.is_stopped() {
+                self.read_ahead.insert(handle);
+            }
         }
         Ok(Handling::Done)
     }
@@ -231,22 +258,18 @@ impl NearSession {
         let name = fields.handle()?;
         let offset = fields.u64()?;
         let data = fields.data()?;
-        let Self {
-            handles,
-            outbox,
-            names,
-            ..
-        } = self;
-        let handle = names.get(&name).copied().unwrap_or(u64::MAX);
-        let open = handles.get_mut(&handle);
-        let Some(Access::Writable(writes)) = open.map(|open| &mut open.access) else {
-            return Ok(Handling::Relay);
-        };
-        if let Some(failure) = writes.reported_failure() {
-            outbox.reply(id, failure.clone());
+        let handle = self.names.get(&name).copied().unwrap_or(u64::MAX);
+        if self.writes(handle).is_none() {
+            return Ok(Handling::RelayChange);
+        }
+        if let Some(failure) = self.reported_failure(handle) {
+            self.outbox.reply(id, failure);
             return Ok(Handling::Done);
         }
+        self.begin_change();
+        let writes = self.writes(handle).expect("the client writes to the file");
         let (answer, id) = writes.sent(id);
+        let outbox = &mut self.outbox;
         let bytes = data.len() as u64;
         self.unconfirmed_bytes += bytes;
         let pending = PendingRequest::Write { id, handle, bytes };
@@ -288,7 +311,8 @@ impl NearSession {
                 }
                 Ok(Handling::Fsync(handle))
             }
-            _ => Ok(Handling::Relay),
+            name if extension::keeps_files(name) => Ok(Handling::Relay),
+            _ => Ok(Handling::RelayChange),
         }
     }
 }
@@ -300,6 +324,8 @@ enum Handling {
     Done,
     /// The far half passes on the request, and passes back the answer.
     Relay,
+    /// The same for a request that may change a file.
+    RelayChange,
     /// The far half opens a file or folder, with this many bytes of read-ahead.
     Open(Opening, u64),
     /// The far half passes on the `limits@openssh.com`.

@@ -1,3 +1,5 @@
+mod changes;
+
 use bytes::Bytes;
 
 use super::*;

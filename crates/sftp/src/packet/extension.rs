@@ -225,6 +225,13 @@ impl Limits {
     }
 }
 
+/// Returns whether requests of an extension change the bytes of no file. Unknown extensions may
+/// change any file.
+pub(crate) fn keeps_files(name: &[u8]) -> bool {
+    [LIMITS, FSYNC, STATVFS, FSTATVFS, HARDLINK, EXPAND_PATH].contains(&name)
+        || [&b"home-directory"[..], b"users-groups-by-id@openssh.com"].contains(&name)
+}
+
 pub(crate) const LIMITS: &[u8] = b"limits@openssh.com";
 pub(crate) const FSYNC: &[u8] = b"fsync@openssh.com";
 const POSIX_RENAME: &[u8] = b"posix-rename@openssh.com";
