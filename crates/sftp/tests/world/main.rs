@@ -3,11 +3,13 @@
 //!
 //! - An upload that has failed in part never appears complete to the client.
 //! - A download has the right bytes, or the client reads a failure.
+//! - A READ returns no byte that is older than a change of the same session before it.
 //! - Each request of the client has one answer.
 //! - The memory of both halves has a limit.
 //!
 //! The variable `SIEGE_CASES` sets the number of sessions. `SIEGE_SEED` sets the first seed.
 
+mod changes;
 mod client;
 mod failures;
 mod read_ahead;

@@ -220,12 +220,23 @@ impl Server {
                 None => failure("invalid handle"),
             },
             Request::Stat { path } | Request::Lstat { path } => self.stat(&path),
-            Request::FsetStat { handle, .. } => match self.path(&handle) {
-                Some(path) if self.traits.fails_set_stat => {
-                    self.failed_others.insert(path);
-                    failure("no permission to set attributes")
+            Request::FsetStat { handle, attrs } => match self.path(&handle) {
+                Some(path) => self.set_stat(path, &attrs),
+                None => failure("invalid handle"),
+            },
+            Request::SetStat { path, attrs } => self.set_stat(path, &attrs),
+            Request::Extended(ExtendedRequest::CopyData {
+                from,
+                from_offset,
+                length,
+                to,
+                to_offset,
+            }) => match self.path(&from).and_then(|path| self.files.get(&path)) {
+                Some(source) => {
+                    let end = (from_offset + length) as usize;
+                    let data = source[from_offset as usize..end].to_vec();
+                    self.write(&to, to_offset, &data)
                 }
-                Some(_) => ok,
                 None => failure("invalid handle"),
             },
             Request::Extended(ExtendedRequest::Fsync { handle }) => match self.path(&handle) {
@@ -316,6 +327,18 @@ impl Server {
             }),
             None => Response::Status(Status::new(StatusCode::NO_SUCH_FILE, "no file")),
         }
+    }
+
+    fn set_stat(&mut self, path: Bytes, attrs: &Attrs) -> Response {
+        if self.traits.fails_set_stat {
+            self.failed_others.insert(path);
+            let text = "no permission to set attributes";
+            return Response::Status(Status::new(StatusCode::FAILURE, text));
+        }
+        if let (Some(size), Some(file)) = (attrs.size, self.files.get_mut(&path)) {
+            file.resize(size as usize, 0);
+        }
+        Response::Status(Status::ok())
     }
 
     fn read(&mut self, handle: &[u8], offset: u64, length: u32, rng: &mut Rng) -> Response {

@@ -1,6 +1,6 @@
 //! One session: client, near half, link, far half and server.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use sftp::{
     EarlyReplies, FarSession, FarSettings, NearSession, NearSettings, SftpError, ToFar, ToNear,
@@ -295,6 +295,7 @@ impl World {
 
     /// Moves bytes and messages by one step each. Returns whether there were any.
     fn step(&mut self) -> Result<bool, SftpError> {
+        self.near.set_time(Duration::from_millis(self.now));
         let mut has_worked = self.client.run();
         // Client to near half, in any cut.
         while self.near.wants_client_bytes() {
