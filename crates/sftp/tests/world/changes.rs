@@ -342,7 +342,7 @@ impl Session {
             ..Attrs::default()
         };
         let path = text("/file");
-        let handle = self.writers.last().filter(|_| size % 2 == 0).cloned();
+        let handle = self.writers.last().filter(|_| size.is_multiple_of(2)).cloned();
         let request = match handle {
             Some(handle) => Request::FsetStat { handle, attrs },
             None => Request::SetStat { path, attrs },
