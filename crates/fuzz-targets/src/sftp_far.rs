@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use sftp::{
-    FarSession, FarSettings, Rope, ToFar, ToNear,
+    FarSettings, Rope, SftpFar, ToFar, ToNear,
     packet::{
         Greeting, GreetingSource, PacketSplitter, Request, Response, Status, StatusCode, kind,
     },
@@ -32,7 +32,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
         reads_max: READS_MAX,
     };
     let mut world = World {
-        far: FarSession::new(settings),
+        far: SftpFar::new(settings),
         is_early: options.is_multiple_of(2),
         asked: VecDeque::new(),
         to_server: PacketSplitter::default(),
@@ -54,7 +54,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
 }
 
 struct World {
-    far: FarSession,
+    far: SftpFar,
     is_early: bool,
     /// Requests that the server has not answered yet.
     asked: VecDeque<(u32, Request)>,

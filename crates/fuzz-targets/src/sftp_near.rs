@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use sftp::{
-    EarlyReplies, NearSession, NearSettings, Rope, ToFar, ToNear,
+    EarlyReplies, NearSettings, Rope, SftpNear, ToFar, ToNear,
     packet::{
         Attrs, ExtendedRequest, Greeting, GreetingSource, Limits, Name, OpenFlags, PacketSplitter,
         Request, Response, Status, StatusCode, kind,
@@ -32,7 +32,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
         ..NearSettings::default()
     };
     let mut world = World {
-        near: NearSession::new(settings),
+        near: SftpNear::new(settings),
         asked: VecDeque::new(),
         sent: 0,
         ids: Vec::new(),
@@ -54,7 +54,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
 }
 
 struct World {
-    near: NearSession,
+    near: SftpNear,
     /// Messages that the far half has not answered yet.
     asked: VecDeque<ToFar>,
     sent: u32,

@@ -18,9 +18,9 @@ pub mod packet;
 mod queue;
 mod rope;
 
-pub use far::{FarOutput, FarSession, FarSettings};
+pub use far::{FarSettings, SftpFar, SftpFarOutput};
 pub use message::{EncodedMessage, ToFar, ToNear};
-pub use near::{NearOutput, NearSession, NearSettings};
+pub use near::{NearSettings, SftpNear, SftpNearOutput};
 pub use rope::Rope;
 
 /// Rule by which the near half answers WRITEs before the server has confirmed them.
@@ -39,7 +39,7 @@ pub enum EarlyReplies {
 
 /// Direction of a transfer, from the client's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TransferDirection {
+pub enum FileDirection {
     /// The client writes to the file.
     Upload,
     /// The client reads from the file.
@@ -56,7 +56,7 @@ pub enum TransferEvent {
         /// Path of the file, as the client sent it.
         path: Vec<u8>,
         /// Direction that the client requested in OPEN.
-        direction: TransferDirection,
+        direction: FileDirection,
     },
     /// Bytes of the file have arrived. In an upload, the server has confirmed them. In a download,
     /// they are in an answer to the client.

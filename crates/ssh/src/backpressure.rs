@@ -147,7 +147,7 @@ impl HeldBytes {
     }
 
     /// Counts a request with this number of bytes in its fields. The queue of a channel keeps
-    /// requests, also of a channel that nobody reads.
+    /// requests even if no task reads the queue.
     ///
     /// # Errors
     /// [`TooManyRequests`] if the connection must end.

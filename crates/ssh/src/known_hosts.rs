@@ -105,8 +105,8 @@ impl ServerKeys {
 /// Appends a key of a server that the file does not contain. Existing entries stay unchanged.
 /// Returns the verdict on the key if another session has added an entry in the meantime.
 ///
-/// The file must not be a link, because the command for the set-up appends as root, and the folder
-/// may belong to the user of the gateway.
+/// The file must not be a link. The command for the set-up appends as root, and the folder may
+/// belong to the user of the gateway.
 ///
 /// # Errors
 /// The error of a system call, or an error for a link or for a file that is too large.
@@ -333,6 +333,10 @@ mod tests {
     }
 
     #[test]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "gives the append time to reach the lock"
+    )]
     fn an_append_waits_for_another_process() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("known_hosts");

@@ -4,8 +4,8 @@
 //! and messages for the near half. After each input, the caller takes outputs as its channels have
 //! room for them.
 //!
-//! The caller must pass messages only while [`FarSession::wants_near_messages`] is true, and bytes
-//! of the server only while [`FarSession::wants_server_bytes`] is true.
+//! The caller must pass messages only while [`SftpFar::wants_near_messages`] is true, and bytes
+//! of the server only while [`SftpFar::wants_server_bytes`] is true.
 //!
 //! The near half may have answered WRITEs that the server has not confirmed yet. For the client,
 //! these WRITEs are complete. Any other request therefore waits until the server has confirmed all
@@ -46,7 +46,7 @@ impl Default for FarSettings {
 
 /// Output of a far half.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FarOutput {
+pub enum SftpFarOutput {
     /// Bytes for the server. A packet may consist of several outputs.
     ToServer(Bytes),
     /// Message for the near half.
@@ -101,7 +101,7 @@ struct OpenHandle {
 
 /// The far half of an SFTP session.
 #[derive(Debug)]
-pub struct FarSession {
+pub struct SftpFar {
     settings: FarSettings,
     phase: Phase,
     splitter: PacketSplitter,
@@ -126,7 +126,7 @@ pub struct FarSession {
     read_max: u32,
 }
 
-impl FarSession {
+impl SftpFar {
     /// Creates the half for a server whose subsystem has just started.
     pub fn new(settings: FarSettings) -> Self {
         Self {
@@ -197,11 +197,11 @@ impl FarSession {
     }
 
     /// Returns the next output of any kind.
-    pub fn next_output(&mut self) -> Option<FarOutput> {
+    pub fn next_output(&mut self) -> Option<SftpFarOutput> {
         if let Some(message) = self.next_near_message() {
-            return Some(FarOutput::ToNear(message));
+            return Some(SftpFarOutput::ToNear(message));
         }
-        self.next_server_bytes().map(FarOutput::ToServer)
+        self.next_server_bytes().map(SftpFarOutput::ToServer)
     }
 
     /// Returns the next bytes for the server.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    FarSession, OpenHandle, SENT_MAX, SentRequest,
+    OpenHandle, SENT_MAX, SentRequest, SftpFar,
     ahead::{AheadStep, FileReadAhead, FolderReadAhead, ReadAhead, ReadAnswer, ReadOrder},
     joined,
 };
@@ -12,7 +12,7 @@ use crate::{
     packet::{FieldReader, Status, StatusCode, kind},
 };
 
-impl FarSession {
+impl SftpFar {
     pub(super) fn opened(
         &mut self,
         number: u64,

@@ -5,7 +5,7 @@ use crate::packet::{Attrs, OpenFlags, Request, Response, Status};
 
 /// A far half with the server's view of its requests.
 struct Fixture {
-    far: FarSession,
+    far: SftpFar,
     requests: PacketSplitter,
 }
 
@@ -20,7 +20,7 @@ impl Fixture {
         let sent = packet.clone();
         packet.advance(4);
         let mut fixture = Self {
-            far: FarSession::new(FarSettings::default()),
+            far: SftpFar::new(FarSettings::default()),
             requests: PacketSplitter::default(),
         };
         fixture.send(ToFar::Init { is_early, packet });
@@ -220,7 +220,7 @@ fn server_of_another_version_is_refused() {
         version: 2,
         extensions: Vec::new(),
     };
-    let mut far = FarSession::new(FarSettings::default());
+    let mut far = SftpFar::new(FarSettings::default());
     let mut packet = greeting.encode(GreetingSource::Client);
     packet.advance(4);
     let is_early = true;

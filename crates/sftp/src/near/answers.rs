@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    NearSession, Phase, ServerLimits,
+    Phase, ServerLimits, SftpNear,
     file_ahead::FileReadAhead,
     folder_ahead::FolderReadAhead,
     handle::{Access, OpenHandle},
@@ -16,7 +16,7 @@ use crate::{
     packet::{FieldReader, Greeting, GreetingSource, Limits, Status, StatusCode, extension, kind},
 };
 
-impl NearSession {
+impl SftpNear {
     pub(super) fn receive_version(&mut self, packet: Rope) -> Result<(), SftpError> {
         let greeting = Greeting::decode(GreetingSource::Server, packet.clone());
         let greeting = greeting.map_err(|_| SftpError::NoVersion)?;

@@ -4,8 +4,8 @@
 //! messages for the far half, and events of transfers. After each input, the caller takes outputs
 //! as its channels have room for them.
 //!
-//! The caller must pass client bytes only while [`NearSession::wants_client_bytes`] is true, and
-//! messages only while [`NearSession::wants_far_messages`] is true.
+//! The caller must pass client bytes only while [`SftpNear::wants_client_bytes`] is true, and
+//! messages only while [`SftpNear::wants_far_messages`] is true.
 
 mod answers;
 mod file_ahead;
@@ -61,7 +61,7 @@ impl Default for NearSettings {
 
 /// Output of a near half.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NearOutput {
+pub enum SftpNearOutput {
     /// Bytes for the client. A packet may consist of several outputs.
     ToClient(Bytes),
     /// Message for the far half.
@@ -82,7 +82,7 @@ enum Phase {
 
 /// The near half of an SFTP session.
 #[derive(Debug)]
-pub struct NearSession {
+pub struct SftpNear {
     settings: NearSettings,
     phase: Phase,
     splitter: PacketSplitter,
@@ -116,7 +116,7 @@ enum ServerLimits {
     Known(Rope),
 }
 
-impl NearSession {
+impl SftpNear {
     /// Creates the half for a client that has just started the subsystem.
     pub fn new(settings: NearSettings) -> Self {
         Self {
@@ -195,14 +195,14 @@ impl NearSession {
     }
 
     /// Returns the next output of any kind.
-    pub fn next_output(&mut self) -> Option<NearOutput> {
+    pub fn next_output(&mut self) -> Option<SftpNearOutput> {
         if let Some(bytes) = self.next_client_bytes() {
-            return Some(NearOutput::ToClient(bytes));
+            return Some(SftpNearOutput::ToClient(bytes));
         }
         if let Some(message) = self.next_far_message() {
-            return Some(NearOutput::ToFar(message));
+            return Some(SftpNearOutput::ToFar(message));
         }
-        self.next_event().map(NearOutput::Transfer)
+        self.next_event().map(SftpNearOutput::Transfer)
     }
 
     /// Returns the next bytes for the client.

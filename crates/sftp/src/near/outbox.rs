@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::writes::WriteAnswer;
 use crate::{
-    Rope, ToFar, TransferDirection, TransferEvent,
+    FileDirection, Rope, ToFar, TransferEvent,
     packet::{Status, kind},
     queue::PacketQueue,
 };
@@ -63,7 +63,7 @@ pub(super) enum PendingRequest {
 pub(super) enum Opening {
     File {
         path: Bytes,
-        direction: TransferDirection,
+        direction: FileDirection,
         /// Whether the client may only read.
         is_read_only: bool,
         /// Number of changes before OPEN.
@@ -107,7 +107,7 @@ impl Outbox {
         number
     }
 
-    /// Marks the next request as one that may change a file.
+    /// Marks that the next request may change a file.
     pub(super) fn mark_change(&mut self) {
         self.changes.insert(self.next_request);
     }

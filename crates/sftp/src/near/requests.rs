@@ -3,18 +3,18 @@
 use bytes::Bytes;
 
 use super::{
-    HANDLES_MAX, NearSession, Phase, ServerLimits,
+    HANDLES_MAX, Phase, ServerLimits, SftpNear,
     answers::outcome,
     handle::Access,
     kind_of,
     outbox::{Opening, PendingRequest},
 };
 use crate::{
-    EarlyReplies, Rope, SftpError, ToFar, TransferDirection, TransferEvent,
+    EarlyReplies, FileDirection, Rope, SftpError, ToFar, TransferEvent,
     packet::{FieldReader, OpenFlags, PacketError, Status, StatusCode, extension, kind, split_id},
 };
 
-impl NearSession {
+impl SftpNear {
     pub(super) fn receive_init(&mut self, mut packet: Rope) -> Result<(), SftpError> {
         let mut head = [0; 5];
         if !packet.peek(&mut head) || head[0] != kind::INIT {
@@ -130,9 +130,9 @@ impl NearSession {
             // The bytes of the packet must not stay in memory for a path.
             path: Bytes::copy_from_slice(&path),
             direction: if flags.contains(OpenFlags::WRITE) {
-                TransferDirection::Upload
+                FileDirection::Upload
             } else {
-                TransferDirection::Download
+                FileDirection::Download
             },
             is_read_only,
             changes: self.changes,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    TransferDirection,
+    FileDirection,
     packet::{
         Attrs, ExtendedRequest, Greeting, GreetingSource, Limits, OpenFlags, PACKET_MAX, Request,
         Response, Status, StatusCode,
@@ -13,7 +13,7 @@ use crate::{
 
 /// A near half with the client's view of its answers.
 struct Fixture {
-    near: NearSession,
+    near: SftpNear,
     answers: PacketSplitter,
     next_id: u32,
 }
@@ -22,7 +22,7 @@ impl Fixture {
     /// Creates a session after its greeting.
     fn new(settings: NearSettings, extension: &'static str) -> Self {
         let mut fixture = Self {
-            near: NearSession::new(settings),
+            near: SftpNear::new(settings),
             answers: PacketSplitter::default(),
             next_id: 0,
         };
@@ -171,7 +171,7 @@ fn newest_write_is_answered_after_the_server_has_confirmed_all() {
     let started = TransferEvent::Started {
         handle,
         path: b"/file".to_vec(),
-        direction: TransferDirection::Upload,
+        direction: FileDirection::Upload,
     };
     let count = 15;
     assert_eq!(
@@ -393,7 +393,7 @@ fn read_ahead_beyond_its_credit_ends_the_session() {
     };
     let mut fixture = Fixture::new(settings, "unknown");
     let handle = fixture.open(OpenFlags::READ, "h");
-    let push = |near: &mut NearSession, length: usize| {
+    let push = |near: &mut SftpNear, length: usize| {
         let data = vec![0; length].into();
         near.receive_from_far(ToNear::ReadAhead {
             handle,
@@ -413,7 +413,7 @@ fn client_that_does_not_begin_with_init_is_refused() {
         (Request::Stat { path }.encode(1), kind::STAT),
         (Rope::from(vec![0, 0, 0, 5, 1, 0, 0, 0, 2]), kind::INIT),
     ] {
-        let mut near = NearSession::new(NearSettings::default());
+        let mut near = SftpNear::new(NearSettings::default());
         let refused = near.receive_from_client(packet.into_bytes());
         assert_eq!(refused, Err(SftpError::NoInit(kind)));
     }

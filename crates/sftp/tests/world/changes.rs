@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use sftp::{
-    EarlyReplies, FarSession, FarSettings, NearSession, NearSettings, ToFar, ToNear,
+    EarlyReplies, FarSettings, NearSettings, SftpFar, SftpNear, ToFar, ToNear,
     packet::{
         Attrs, ExtendedRequest, Greeting, GreetingSource, OpenFlags, PacketSplitter, Request,
         Response, StatusCode,
@@ -48,8 +48,8 @@ struct Session {
     rng: Rng,
     now: u64,
     delay: u64,
-    near: NearSession,
-    far: FarSession,
+    near: SftpNear,
+    far: SftpFar,
     server: Server,
     to_far: VecDeque<(u64, ToFar)>,
     to_near: VecDeque<(u64, ToNear)>,
@@ -90,8 +90,8 @@ impl Session {
         let mut session = Self {
             now: 0,
             delay: rng.pick(&[0, 1, 20, 300]),
-            near: NearSession::new(settings),
-            far: FarSession::new(FarSettings::default()),
+            near: SftpNear::new(settings),
+            far: SftpFar::new(FarSettings::default()),
             server,
             to_far: VecDeque::new(),
             to_near: VecDeque::new(),
@@ -342,7 +342,11 @@ impl Session {
             ..Attrs::default()
         };
         let path = text("/file");
-        let handle = self.writers.last().filter(|_| size.is_multiple_of(2)).cloned();
+        let handle = self
+            .writers
+            .last()
+            .filter(|_| size.is_multiple_of(2))
+            .cloned();
         let request = match handle {
             Some(handle) => Request::FsetStat { handle, attrs },
             None => Request::SetStat { path, attrs },

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use sftp::{
-    EarlyReplies, FarSession, FarSettings, NearSession, NearSettings, SftpError, ToFar, ToNear,
+    EarlyReplies, FarSettings, NearSettings, SftpError, SftpFar, SftpNear, ToFar, ToNear,
     TransferEvent,
 };
 
@@ -55,8 +55,8 @@ pub(crate) struct World {
     now: u64,
     setup: Setup,
     pub(crate) client: Client,
-    near: NearSession,
-    far: FarSession,
+    near: SftpNear,
+    far: SftpFar,
     pub(crate) server: Server,
     to_far: Carrier<ToFar>,
     to_near: Carrier<ToNear>,
@@ -119,8 +119,8 @@ impl World {
         Self {
             rng: Rng::new(seed),
             now: 0,
-            near: NearSession::new(setup.near),
-            far: FarSession::new(setup.far),
+            near: SftpNear::new(setup.near),
+            far: SftpFar::new(setup.far),
             client,
             has_garbage: server.traits.garbage_at.is_some(),
             server,

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, client::Msg};
-use sftp::{FarSession, FarSettings, SftpError, ToFar};
+use sftp::{FarSettings, SftpError, SftpFar, ToFar};
 use tokio::{
     sync::{Notify, mpsc},
     time::sleep,
@@ -46,7 +46,7 @@ pub(super) struct SftpChannel<'a> {
 }
 
 struct State {
-    session: FarSession,
+    session: SftpFar,
     near: NearState,
 }
 
@@ -76,7 +76,7 @@ impl<'a> SftpChannel<'a> {
             held,
             server,
             state: Mutex::new(State {
-                session: FarSession::new(FarSettings::default()),
+                session: SftpFar::new(FarSettings::default()),
                 near: NearState::Open,
             }),
             changes: [(); 4].map(|()| Notify::new()),

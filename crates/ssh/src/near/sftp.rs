@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use russh::{ChannelMsg, ChannelReadHalf};
-use sftp::{EncodedMessage, NearSession, NearSettings, SftpError, ToNear};
+use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
 use tokio::sync::Notify;
 
 use super::{
@@ -29,7 +29,7 @@ pub(super) struct SftpChannel<'a> {
 }
 
 struct State {
-    session: NearSession,
+    session: SftpNear,
     transfers: Transfers,
     /// Whether the client has ended its data.
     has_client_ended: bool,
@@ -56,7 +56,7 @@ impl<'a> SftpChannel<'a> {
             client,
             far,
             state: Mutex::new(State {
-                session: NearSession::new(settings),
+                session: SftpNear::new(settings),
                 transfers,
                 has_client_ended: false,
                 is_written: true,

@@ -10,7 +10,7 @@ use relay::{
     status::{OpenTransfer, TransferConclusion},
     transfer_log::{self, TransferType, path_text},
 };
-use sftp::{TransferDirection, TransferEvent};
+use sftp::{FileDirection, TransferEvent};
 use tokio::{sync::Notify, task::JoinHandle};
 
 use super::{client::Client, far_half::FarHalf};
@@ -30,7 +30,7 @@ pub(super) struct Transfers {
 struct Transfer {
     status: Arc<OpenTransfer>,
     path: String,
-    direction: TransferDirection,
+    direction: FileDirection,
     started: Instant,
     /// Task that waits for the operator.
     stop: JoinHandle<()>,
@@ -95,8 +95,8 @@ impl Transfers {
                 if let Some(transfer) = self.open.get(&handle) {
                     let (up, down) = transfer.status.meters();
                     let meter = match transfer.direction {
-                        TransferDirection::Upload => up,
-                        TransferDirection::Download => down,
+                        FileDirection::Upload => up,
+                        FileDirection::Download => down,
                     };
                     meter.add_bytes(usize::try_from(count).unwrap_or(usize::MAX));
                 }
@@ -106,10 +106,8 @@ impl Transfers {
                     return;
                 };
                 let (verb, direction) = match transfer.direction {
-                    TransferDirection::Upload => ("put", transfer_log::TransferDirection::Upload),
-                    TransferDirection::Download => {
-                        ("get", transfer_log::TransferDirection::Download)
-                    }
+                    FileDirection::Upload => ("put", transfer_log::TransferDirection::Upload),
+                    FileDirection::Download => ("get", transfer_log::TransferDirection::Download),
                 };
                 transfer.status.conclude(TransferConclusion {
                     user: self.user.clone(),
