@@ -12,17 +12,18 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use futures_util::task::AtomicWaker;
+use futures_util::{FutureExt as _, task::AtomicWaker};
+use net::tls::Leg;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     sync::watch,
-    time::sleep,
+    time::{Sleep, sleep},
 };
 
 /// State of one SSH connection that decides whether the gateway reads from it.
@@ -57,6 +58,19 @@ pub(crate) struct HeldBytes {
 #[derive(Debug)]
 pub(crate) struct TooManyRequests;
 
+/// Budget of memory that all channels of the process share.
+#[derive(Debug)]
+struct Budget {
+    free_bytes: AtomicU64,
+}
+
+/// Share of one SFTP channel in the memory for read-ahead. Dropping the value returns the memory.
+#[derive(Debug)]
+pub(crate) struct ReadAheadShare {
+    budget: &'static Budget,
+    bytes: u64,
+}
+
 /// Guard of a channel that waits for the window of the peer.
 #[derive(Debug)]
 pub(crate) struct WindowWait<'a>(&'a Backpressure);
@@ -70,6 +84,28 @@ pub(crate) struct AbortOnDrop(pub(crate) Arc<Backpressure>);
 pub(crate) struct PausableStream<S> {
     stream: S,
     backpressure: Arc<Backpressure>,
+    /// Time of the next check while reading is paused.
+    check: Option<Pin<Box<Sleep>>>,
+}
+
+/// Stream that shows the end of its peer before the bytes that precede it are read.
+pub(crate) trait PeerEnd {
+    /// Returns whether the peer is gone, and its unread bytes do not matter.
+    fn has_peer_ended(&self) -> bool;
+}
+
+/// Connection to a server. The last bytes of a server matter although it has closed the connection.
+impl PeerEnd for Leg {
+    fn has_peer_ended(&self) -> bool {
+        false
+    }
+}
+
+/// Returns whether the peer of a connection has ended its data, or the connection has failed.
+pub(crate) fn is_read_closed(leg: &Leg) -> bool {
+    let tcp = leg.connection().tcp();
+    let ready = tcp.and_then(|tcp| tcp.ready(Interest::READABLE).now_or_never());
+    matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
 }
 
 impl Backpressure {
@@ -114,6 +150,40 @@ impl Backpressure {
     }
 }
 
+impl Budget {
+    /// Takes up to `max_bytes`, but at most an eighth of the free memory. Later channels then get
+    /// smaller shares.
+    fn take(&'static self, max_bytes: u64) -> ReadAheadShare {
+        let share = |free: u64| (free / 8).min(max_bytes);
+        let taken = |free: u64| Some(free - share(free));
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let before = self.free_bytes.fetch_update(success, failure, taken);
+        ReadAheadShare {
+            budget: self,
+            bytes: before.map_or(0, share),
+        }
+    }
+}
+
+impl ReadAheadShare {
+    /// Takes up to `max_bytes` of the memory for read-ahead. The share of a channel is smaller
+    /// while there are many channels.
+    pub(crate) fn take(max_bytes: u64) -> Self {
+        READ_AHEAD.take(max_bytes)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for ReadAheadShare {
+    fn drop(&mut self) {
+        let free_bytes = &self.budget.free_bytes;
+        free_bytes.fetch_add(self.bytes, Ordering::AcqRel);
+    }
+}
+
 impl HeldBytes {
     pub(crate) fn new(connection: Arc<Backpressure>) -> Arc<Self> {
         connection.channels.fetch_add(1, Ordering::AcqRel);
@@ -147,7 +217,7 @@ impl HeldBytes {
     }
 
     /// Counts a request with this number of bytes in its fields. The queue of a channel keeps
-    /// requests even if no task reads the queue.
+    /// requests until the channel ends or a task reads them.
     ///
     /// # Errors
     /// [`TooManyRequests`] if the connection must end.
@@ -233,6 +303,7 @@ impl<S> PausableStream<S> {
         Self {
             stream,
             backpressure,
+            check: None,
         }
     }
 
@@ -244,7 +315,24 @@ impl<S> PausableStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for PausableStream<S> {
+impl<S: PeerEnd> PausableStream<S> {
+    /// Waits until the peer is gone while reading is paused. The socket stays readable, so only a
+    /// check at intervals sees the end.
+    fn poll_peer_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        loop {
+            if self.stream.has_peer_ended() {
+                return Poll::Ready(io::ErrorKind::ConnectionReset.into());
+            }
+            let check = self
+                .check
+                .get_or_insert_with(|| Box::pin(sleep(CHECK_INTERVAL)));
+            ready!(check.as_mut().poll(context));
+            self.check = None;
+        }
+    }
+}
+
+impl<S: AsyncRead + PeerEnd + Unpin> AsyncRead for PausableStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -254,8 +342,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for PausableStream<S> {
         self.backpressure.reader.register(context.waker());
         self.check()?;
         if self.backpressure.is_paused() {
-            return Poll::Pending;
+            return self.poll_peer_end(context).map(Err);
         }
+        self.check = None;
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
@@ -290,11 +379,19 @@ fn cost(data_bytes: usize) -> i64 {
 /// Memory of a message without data, in bytes.
 const MESSAGE_BYTES: usize = 256;
 
+/// Interval at which the gateway checks whether the peer of a paused connection is gone.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Memory of all requests on one channel, in bytes. An environment of 256 variables fits.
 const REQUESTS_MAX: usize = 1024 * 1024;
 
 /// Bytes that all connections of the process hold.
 static ALL_HELD_BYTES: AtomicI64 = AtomicI64::new(0);
+
+/// Memory for the read-ahead of all SFTP channels of the process.
+static READ_AHEAD: Budget = Budget {
+    free_bytes: AtomicU64::new(1024 * 1024 * 1024),
+};
 
 /// Bytes of a connection beyond which the gateway usually reads no more. The link has further
 /// buffers, so these bytes only bridge the times between its wake-ups.
@@ -314,6 +411,12 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+
+    impl PeerEnd for tokio::io::Repeat {
+        fn has_peer_ended(&self) -> bool {
+            false
+        }
+    }
 
     /// Returns whether the stream has a byte to read at present.
     async fn reads(stream: &mut PausableStream<tokio::io::Repeat>) -> bool {
@@ -379,6 +482,19 @@ mod tests {
     }
 
     #[test]
+    fn the_shares_of_all_channels_stay_within_the_budget() {
+        static BUDGET: Budget = Budget {
+            free_bytes: AtomicU64::new(1 << 30),
+        };
+        let max = 64 << 20;
+        let shares: Vec<_> = (0..10_000).map(|_| BUDGET.take(max)).collect();
+        assert!(shares[..8].iter().all(|it| it.bytes() == max));
+        assert!(shares.iter().map(ReadAheadShare::bytes).sum::<u64>() <= 1 << 30);
+        drop(shares);
+        assert_eq!(BUDGET.take(max).bytes(), max);
+    }
+
+    #[test]
     fn the_requests_of_a_channel_have_a_limit() {
         let held = HeldBytes::new(Arc::default());
         let variable = 250_000;
@@ -419,6 +535,37 @@ mod tests {
         state.abort();
         let error = write.await.expect("no panic").expect_err("aborted");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    /// Stream whose peer has sent bytes and has left.
+    struct Left;
+
+    impl AsyncRead for Left {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            buffer.put_slice(&[0]);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl PeerEnd for Left {
+        fn has_peer_ended(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn a_paused_connection_ends_when_its_peer_is_gone() {
+        let state = Arc::new(Backpressure::default());
+        let mut stream = PausableStream::new(Left, state.clone());
+        let held = HeldBytes::new(state);
+        assert!(stream.read_u8().await.is_ok());
+        held.add(HARD_LIMIT as usize);
+        let error = stream.read_u8().await.expect_err("the peer is gone");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[tokio::test]

@@ -232,6 +232,8 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, time::Duration};
+
     use super::*;
 
     const KEY: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
@@ -333,23 +335,21 @@ mod tests {
     }
 
     #[test]
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "gives the append time to reach the lock"
-    )]
     fn an_append_waits_for_another_process() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("known_hosts");
         let server = server("files.example", 22);
         let mut other = File::create(&path).expect("a file");
         other.lock().expect("locked");
+        let (appended, result) = mpsc::channel();
         std::thread::scope(|scope| {
-            let appended = scope.spawn(|| append(&path, &server, &key(KEY)));
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            scope.spawn(|| appended.send(append(&path, &server, &key(KEY))));
+            let early = result.recv_timeout(Duration::from_millis(50));
+            assert!(early.is_err(), "{early:?}");
             let line = format!("{}\n", entry(&server, &key(OTHER)));
             other.write_all(line.as_bytes()).expect("written");
             other.unlock().expect("unlocked");
-            let verdict = appended.join().expect("no panic").expect("read");
+            let verdict = result.recv().expect("a result").expect("read");
             assert_eq!(verdict, Verdict::Changed(1));
         });
     }

@@ -35,8 +35,7 @@ pub(super) struct FileReadAhead {
     used_at: Duration,
     /// Time at which the end of the file arrived.
     ended_at: Duration,
-    /// Whether the read-ahead stopped because of its age. The next READ in sequence starts another
-    /// one.
+    /// Whether the read-ahead stopped because of its age. The next READ in sequence restarts it.
     has_expired: bool,
     /// Bytes that no READ has taken yet, by their offset.
     pieces: BTreeMap<u64, Bytes>,

@@ -236,12 +236,6 @@ impl SftpNear {
         self.outbox.to_client.len() < CLIENT_QUEUE_MAX && self.outbox.event_count() < EVENTS_MAX
     }
 
-    /// Changes the maximum number of bytes in WRITEs that the server has not confirmed yet. The
-    /// caller may follow the rate of the server by it.
-    pub fn set_write_ahead_max(&mut self, bytes: u64) {
-        self.settings.write_ahead_max = bytes;
-    }
-
     /// Ends the session, and reports the end of all open transfers.
     pub fn end(&mut self, reason: &str) {
         self.names.clear();

@@ -107,7 +107,7 @@ impl Outbox {
         number
     }
 
-    /// Marks that the next request may change a file.
+    /// Records that the next request may change a file.
     pub(super) fn mark_change(&mut self) {
         self.changes.insert(self.next_request);
     }

@@ -191,10 +191,11 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the server has executed all requests, too.
+    /// Waits until the server has executed all requests, too. A short answer to a READ of the
+    /// read-ahead delays the end of the file.
     fn drain(&mut self) -> Result<(), String> {
         self.settle()?;
-        self.pass(1)?;
+        self.pass(500)?;
         while !self.to_far.is_empty() || self.server.next_due().is_some() {
             self.pass(1)?;
         }

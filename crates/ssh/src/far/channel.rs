@@ -182,8 +182,13 @@ async fn download(
     state: &ServerState,
 ) -> Result<(), StreamError> {
     let mut is_started = false;
+    let mut has_exited = false;
     loop {
         let Some(message) = read.wait().await else {
+            if has_exited {
+                // Servers may close the connection in place of the channel.
+                break;
+            }
             let text = state.end_text().await;
             return send.write(ChannelMessage::Failed(text).encode()).await;
         };
@@ -216,7 +221,13 @@ async fn download(
             }
             ChannelMsg::Close => break,
             other => match exit_message(other) {
-                Some(message) => message,
+                Some(message) => {
+                    has_exited |= matches!(
+                        message,
+                        ChannelMessage::ExitStatus(_) | ChannelMessage::ExitSignal { .. }
+                    );
+                    message
+                }
                 None => continue,
             },
         };

@@ -297,8 +297,8 @@ impl Login {
 /// Waits for an answer of the server.
 ///
 /// # Errors
-/// The reason why there will be no answer, as a sentence for the user. Either the near half has
-/// ended the session, or the server does not answer in time.
+/// The reason why there will be no answer, as a sentence for the user. The near half has ended the
+/// session, or the server does not answer in time.
 async fn wait<T>(
     near: &mut NearHalf,
     state: &ServerState,

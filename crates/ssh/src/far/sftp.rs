@@ -199,8 +199,11 @@ impl<'a> SftpChannel<'a> {
                 }
                 continue;
             }
-            let near = self.lock().near;
-            if near == NearState::Closed {
+            let (near, is_flushed) = {
+                let state = self.lock();
+                (state.near, state.session.is_flushed())
+            };
+            if near == NearState::Closed && is_flushed {
                 return SftpEnd::Near;
             }
             if near == NearState::Ended && !has_sent_end {
@@ -286,7 +289,15 @@ impl<'a> SftpChannel<'a> {
 
     /// Changes the state, and wakes the tasks that wait for a change.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let changed = change(&mut self.lock());
+        let changed = {
+            let mut state = self.lock();
+            let changed = change(&mut state);
+            if state.near == NearState::Closed {
+                // The near half reads no more answers. They must not stop the input of the server.
+                while state.session.next_near_message().is_some() {}
+            }
+            changed
+        };
         self.changes.iter().for_each(Notify::notify_one);
         changed
     }

@@ -80,6 +80,10 @@ pub(super) async fn serve(
         Ok(opened) => opened,
         Err(text) => return end.refuse(&text).await,
     };
+    let close_timeout = match first.program {
+        Program::Sftp => FLUSH_TIMEOUT,
+        _ => CLOSE_TIMEOUT,
+    };
     let ended = match first.program {
         Program::Sftp => {
             let user = login::user(client).await;
@@ -92,7 +96,7 @@ pub(super) async fn serve(
     debug!(?ended, "channel ended");
     match ended {
         ChannelEnd::Far => send.stream().finish(),
-        ChannelEnd::Client => close(&mut send).await,
+        ChannelEnd::Client => close(&mut send, close_timeout).await,
         ChannelEnd::Failed(text) => {
             send.stream().reset(CANCELLED);
             end.refuse(&text).await;
@@ -218,14 +222,14 @@ async fn upload(
 }
 
 /// Ends the stream of a channel that the client has closed.
-async fn close(send: &mut FrameWriter) {
+async fn close(send: &mut FrameWriter, limit: Duration) {
     let orderly = async {
         send.write(ChannelMessage::Close.encode()).await?;
         send.stream().finish();
         send.stream().closed().await
     };
     // A server that does not read would hold the rest forever.
-    if !matches!(timeout(CLOSE_TIMEOUT, orderly).await, Ok(Ok(()))) {
+    if !matches!(timeout(limit, orderly).await, Ok(Ok(()))) {
         send.stream().reset(CANCELLED);
     }
 }
@@ -262,3 +266,7 @@ const NAME_MAX: usize = 200;
 
 /// Time limit for the server to read the rest of a channel that the client has closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time limit for the server to confirm all requests of an SFTP client that has closed the channel.
+/// The far half has a time limit of its own, which is shorter.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(40);

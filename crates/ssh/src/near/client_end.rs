@@ -102,9 +102,8 @@ impl ClientEnd {
             }
             ChannelMessage::Started => self.start(far).await,
             ChannelMessage::Refused => {
-                info!("the server refused to start a program");
-                let failed = self.handle.channel_failure(self.id()).await;
-                failed.map_err(|()| russh::Error::SendError)
+                let text = "the server has refused to start the program".to_owned();
+                return Some(ChannelEnd::Failed(text));
             }
             ChannelMessage::Failed(text) => return Some(ChannelEnd::Failed(text)),
             ChannelMessage::Close => {
@@ -158,10 +157,8 @@ impl ClientEnd {
         })
     }
 
-    /// Reports that the program has started. The banner of the server precedes its output.
+    /// Passes on the banner of the server, which precedes the output of the program.
     async fn start(&self, far: &FarHalf) -> Result<(), russh::Error> {
-        let started = self.handle.channel_success(self.id()).await;
-        started.map_err(|()| russh::Error::SendError)?;
         let banner = far.take_banner();
         if banner.is_empty() {
             return Ok(());
@@ -169,11 +166,9 @@ impl ClientEnd {
         self.write_error(Bytes::from(banner)).await
     }
 
-    /// Answers the request for a program with a sentence and a failure.
+    /// Ends the channel with a sentence and a failure, and logs the sentence.
     pub(super) async fn refuse(&self, text: &str) {
         info!(text, "channel refused");
-        // Clients discard the text if the request for the program fails.
-        let _ = self.handle.channel_success(self.id()).await;
         self.fail(text).await;
     }
 

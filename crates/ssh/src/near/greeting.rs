@@ -12,12 +12,16 @@ use std::{
 };
 
 use bytes::{Buf as _, BytesMut};
+use net::tls::Leg;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     time::timeout,
 };
 
-use crate::algorithms::IDENTIFICATION;
+use crate::{
+    algorithms::IDENTIFICATION,
+    backpressure::{self, PeerEnd},
+};
 
 /// Stream to a client whose first packets the gateway has read. The SSH library reads them again.
 #[derive(Debug)]
@@ -161,6 +165,13 @@ fn ciphers(packet: &[u8]) -> Option<[&[u8]; 2]> {
 fn has_gcm(list: &[u8]) -> bool {
     let mut names = list.split(|it| *it == b',');
     names.any(|it| it == b"aes128-gcm@openssh.com" || it == b"aes256-gcm@openssh.com")
+}
+
+impl PeerEnd for GreetedStream<Leg> {
+    fn has_peer_ended(&self) -> bool {
+        // A client waits for the end of its channels, unless it is gone.
+        backpressure::is_read_closed(&self.stream)
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for GreetedStream<S> {

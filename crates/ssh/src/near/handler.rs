@@ -57,7 +57,9 @@ impl ClientHandler {
                 let served =
                     channel::serve(self.client.clone(), pending, program, session.handle());
                 tokio::spawn(served.in_current_span());
-                Ok(())
+                // The library forgets that a reply is due when a request without a reply follows.
+                // A refusal follows as text and exit status.
+                session.channel_success(channel)
             }
             None => session.channel_failure(channel),
         }

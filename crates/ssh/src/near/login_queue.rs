@@ -38,9 +38,9 @@ impl LoginQueue {
     }
 }
 
-/// Maximum number of log-ins of one client that are in progress. The default of sshd refuses some
-/// connections above this number.
-const LOGINS_MAX: usize = 10;
+/// Maximum number of log-ins of one client that are in progress. An sshd with default settings
+/// refuses some connections if 10 log-ins are in progress. One client must not reach this number.
+const LOGINS_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use russh::{ChannelMsg, ChannelReadHalf};
 use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
     client_end::{ChannelEnd, ClientEnd, STALL_TIMEOUT},
@@ -14,6 +14,7 @@ use super::{
     transfers::Transfers,
 };
 use crate::{
+    backpressure::ReadAheadShare,
     signals::signal_name,
     wire::{FrameReader, FrameWriter, WireError, channel::ChannelMessage},
 };
@@ -26,10 +27,13 @@ pub(super) struct SftpChannel<'a> {
     /// Wakes each task whenever the state has changed. There is one task for each direction of each
     /// end.
     changes: [Notify; 4],
+    _read_ahead: ReadAheadShare,
 }
 
 struct State {
     session: SftpNear,
+    /// Start of the session.
+    started: Instant,
     transfers: Transfers,
     /// Whether the client has ended its data.
     has_client_ended: bool,
@@ -48,20 +52,25 @@ impl State {
 
 impl<'a> SftpChannel<'a> {
     pub(super) fn new(client: &'a ClientEnd, far: &'a FarHalf, transfers: Transfers) -> Self {
+        let settings = NearSettings::default();
+        let read_ahead = ReadAheadShare::take(settings.read_ahead_max);
         let settings = NearSettings {
             early: client.early(),
-            ..NearSettings::default()
+            read_ahead_max: read_ahead.bytes(),
+            ..settings
         };
         Self {
             client,
             far,
             state: Mutex::new(State {
                 session: SftpNear::new(settings),
+                started: Instant::now(),
                 transfers,
                 has_client_ended: false,
                 is_written: true,
             }),
             changes: [(); 4].map(|()| Notify::new()),
+            _read_ahead: read_ahead,
         }
     }
 
@@ -242,6 +251,8 @@ impl<'a> SftpChannel<'a> {
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let changed = {
             let mut state = self.lock();
+            let now = state.started.elapsed();
+            state.session.set_time(now);
             let changed = change(&mut state);
             state.is_written = false;
             state.report();

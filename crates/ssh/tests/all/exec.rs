@@ -277,3 +277,12 @@ async fn the_client_reads_that_the_server_has_closed_the_connection() {
     let text = errors(&output);
     assert!(text.contains("has closed the connection"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_reads_that_the_server_refuses_a_subsystem() {
+    let world = World::start().await;
+    let output = run_async(world.ssh(&["-s", "unknown"])).await;
+    assert_eq!(output.status.code(), Some(255));
+    let text = errors(&output);
+    assert!(text.contains("has refused to start"), "{text}");
+}

@@ -48,6 +48,23 @@ async fn the_gateway_ends_an_sftp_channel_whose_client_left_with_a_full_window()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gateway_ends_a_program_that_does_not_read_when_its_client_is_gone() {
+    let world = World::start().await;
+    let mut client = world
+        .ssh(&["sleep 1000"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("ssh is installed");
+    let mut input = client.stdin.take().expect("piped");
+    let written = std::thread::spawn(move || input.write_all(&pattern(200_000_000)));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    client.kill().expect("a child");
+    let _ = client.wait();
+    assert!(written.join().expect("no panic").is_err());
+    wait_for_end(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_sends_too_many_requests_is_disconnected() {
     let world = World::start().await;
     let mut client = world.ssh(&["-o", "SendEnv=LH_*", "true"]);
