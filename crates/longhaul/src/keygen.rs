@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     PublicKey::of(&identity, &args.file).print(args.format)
 }
 
-/// Adds the next step to the error for an existing file.
+/// Adds advice for the user to the error for an existing file.
 fn explain(error: IdentityError) -> anyhow::Error {
     match error {
         IdentityError::Io { path, source } if source.kind() == io::ErrorKind::AlreadyExists => {

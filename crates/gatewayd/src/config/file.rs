@@ -60,7 +60,7 @@ pub(super) struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IdentitySection {
-    /// File of the private key, which neither its group nor others may read.
+    /// File of the private key. The file must not be readable for its group or for others.
     pub(super) key_file: Spanned<PathBuf>,
 }
 
@@ -469,10 +469,11 @@ pub(super) struct AdminSection {
     ///
     /// Default: `"127.0.0.1:9810"`.
     pub(super) listen: Option<SocketAddr>,
-    /// Further host names of the address, which requests may have in `Host`.
+    /// Further host names that requests may have in `Host`.
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<String>>,
-    /// File with the token of the dashboard, which neither its group nor others may read.
+    /// File with the token of the dashboard. The file must not be readable for its group or for
+    /// others.
     pub(super) token_file: Option<Spanned<PathBuf>>,
     /// Path of the admin socket.
     ///

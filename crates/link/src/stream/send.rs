@@ -84,8 +84,8 @@ pub(crate) enum SendState {
     Reset { code: u32 },
 }
 
-/// Number of buffered bytes up to which an open stream may be a dialogue. In a dialogue, the
-/// application waits for a reply to its last bytes.
+/// Maximum number of buffered bytes of a dialogue. In a dialogue, the application waits for a reply
+/// to its last bytes. An open stream with more buffered bytes is no dialogue.
 const TAIL_BYTES: usize = 64 * 1024;
 
 impl SendHalf {

@@ -47,7 +47,8 @@ pub(crate) struct WorldSettings {
 }
 
 impl World {
-    /// Starts gateways and a server. The far gateway logs in by its own key for each user.
+    /// Starts gateways and a server. The far gateway has a key for each user,
+    /// and logs in by these keys.
     pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }

@@ -62,8 +62,8 @@ pub(super) enum ExpectedReply {
     Question(Question),
     /// The reply to one command of the repeated log-in, and the reply class that the log-in needs.
     Relogin(ReplyClass, ReplyBuffer),
-    /// No reply: the session pauses before it connects again. The pause ends when this duration has
-    /// passed since the first attempt to log in again.
+    /// No reply: the last attempt to log in again has failed, and the session waits before the next
+    /// one. The pause ends when this duration has passed since the first attempt.
     Pause(Duration),
     /// A reply for which the session no longer waits. If the reply still arrives, the session drops
     /// the reply.

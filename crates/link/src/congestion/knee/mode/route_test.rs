@@ -246,7 +246,8 @@ const TRAIN_STRIDES: f64 = 3.0;
 /// occur if two flows drain together and leave capacity unused.
 const LINE_MAX: f64 = 1.5;
 /// Upper limit of the assumed capacity after a test that was too slow, as a multiple of the known
-/// capacity. Start-up without a measured train also doubles its rate in a round trip.
+/// capacity. The limit is 2, because start-up without a measured train doubles the rate per round
+/// trip.
 const LINE_GROWTH: f64 = 2.0;
 /// Fraction of an apparent queue. If no more than this fraction remains after a drain, packets of
 /// this sender formed the queue.

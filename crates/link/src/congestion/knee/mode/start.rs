@@ -226,7 +226,7 @@ impl StartMode {
 /// Grows the window after `bytes` more bytes were acknowledged or declared lost.
 ///
 /// Up to nine tenths of the train's rate, the window grows up to eightfold per round trip. Above
-/// that rate growth is slow. Growth becomes faster again as the rate rises further above the
+/// nine tenths, growth is slow. Growth becomes faster again as the rate rises further above the
 /// train's rate.
 ///
 /// Without a train, the window doubles per round trip. If the train shows only a lower limit of the

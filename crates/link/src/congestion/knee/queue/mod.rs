@@ -301,8 +301,8 @@ const VISIBLE_MIN_S: f64 = 0.002;
 /// Least queue threshold, in sending times of a packet. On a slow path, a queue of a few packets
 /// forms by chance. At 10 Mbit/s the threshold is 7 ms.
 const THRESHOLD_PACKETS: f64 = 6.0;
-/// Fraction of the threshold up to which the queue counts as empty. The distance to the threshold
-/// prevents jitter from ending growth directly after a drain.
+/// Fraction of the threshold up to which the queue counts as empty. With a larger fraction, jitter
+/// alone could end growth directly after a drain.
 const EMPTY_PART: f64 = 0.5;
 /// Queueing delay in seconds up to which no queue exists: the sending time of one packet at 60
 /// Mbit/s.
