@@ -71,9 +71,6 @@ async fn scp_copies_a_folder_both_ways() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lftp_mirrors_a_folder_both_ways() {
-    if !is_installed("lftp") {
-        return;
-    }
     let world = World::start().await;
     std::fs::create_dir(world.path("tree")).expect("a folder");
     let content = pattern(5_000_000);
@@ -102,8 +99,8 @@ async fn lftp_mirrors_a_folder_both_ways() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sshfs_reads_and_writes_files() {
-    if !is_installed("sshfs") || !Path::new("/dev/fuse").exists() {
-        return;
+    if !Path::new("/dev/fuse").exists() {
+        return eprintln!("not tested: this machine has no /dev/fuse");
     }
     let world = World::start().await;
     std::fs::create_dir(world.path("mount")).expect("a folder");
@@ -119,7 +116,7 @@ async fn sshfs_reads_and_writes_files() {
     sshfs.env_remove("SSH_AUTH_SOCK");
     let output = run_async(sshfs).await;
     if errors(&output).contains("Operation not permitted") {
-        return;
+        return eprintln!("not tested: this user may not mount");
     }
     assert_success(&output);
     let content = pattern(10_000_000);
@@ -177,11 +174,4 @@ async fn sftp(world: &World, batch: &str) -> std::process::Output {
     command.args(["-P", &world.listener.port().to_string()]);
     command.arg(world.destination()).env_remove("SSH_AUTH_SOCK");
     run_async_with(command, batch.as_bytes().to_vec()).await
-}
-
-fn is_installed(program: &str) -> bool {
-    Command::new("which")
-        .arg(program)
-        .output()
-        .is_ok_and(|it| it.status.success())
 }
