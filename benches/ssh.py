@@ -1,7 +1,7 @@
 """SFTP, scp and rsync over a long path: each client through an SSH listener of the gateways, directly, and through a `[[forward]]`
 of the same link.
 
-The parts, with what is required of the way through the listener:
+The bench has these parts. Each part has a bound for the way through the listener:
 
   - `bulk`: a large file up and down, by the share of the ideal time. The ideal is the file at 94 % of the line, less the loss,
     and two round trips; the time is that of the client's process, with its log-in. curl and paramiko upload through a listener
@@ -55,7 +55,7 @@ SMALL = {("rsync", "put"): 10, ("rsync", "get"): 10, ("sftp", "put"): None, ("sf
 
 @dataclasses.dataclass
 class Row:
-    """What the runs of one line of the table gave, by way, and what is required of the way through the gateways."""
+    """One line of the table: the figures of each way, and the bound for the way through the gateways."""
 
     name: str
     unit: str
@@ -64,7 +64,7 @@ class Row:
     sign: str = ""
     bound: float = None
     figures: dict = dataclasses.field(default_factory=dict)
-    # What else is worth saying.
+    # Remark behind the figures.
     note: str = ""
 
     def add(self, way, figure):

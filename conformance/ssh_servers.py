@@ -15,7 +15,7 @@ import servers
 from world import ADDRESS_B, ROOT, Missing
 
 USER, PASSWORD, CODE = servers.USER, servers.PASSWORD, "314159"
-# Of the account that exists only in the namespaces.
+# User id of an account that exists only in the namespaces.
 UID = 23456
 PYTHON = "/usr/bin/python3"
 LIBRARIES = os.path.join(ROOT, "target", "ssh-python")
@@ -31,13 +31,13 @@ ACCOUNTS = ('mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/shadow || e
 
 
 class SshServer:
-    """A running server: where it is, who may log in, and its host key."""
+    """A running server: its port, the account of its clients, and its host key."""
 
     user, password, uid = USER, PASSWORD, UID
 
     def __init__(self, name, port, home, host_key, folder=None):
         self.name, self.port, self.home, self.host_key = name, port, home, host_key
-        # What clients call the folder of files.
+        # Folder of files, by the name that clients use.
         self.folder = folder or os.path.join(home, "files")
 
     def file(self, name=""):

@@ -237,8 +237,8 @@ impl Login {
         }
     }
 
-    /// Logs in for a user who has proved the possession of `key`, by the first way that the server
-    /// accepts.
+    /// Logs in as `user` by the first way that the server accepts. The near gateway has verified
+    /// that the client has the private key of `key`.
     async fn log_in_by(
         &mut self,
         near: &mut NearHalf,

@@ -44,7 +44,8 @@ pub(super) async fn key_of(settings: &FarSsh, user: &str) -> Result<Credential, 
     })
 }
 
-/// Issues a certificate for a user who has proved the possession of `proved`, for a new key.
+/// Issues a certificate for a new key of `user`. The near gateway has verified that the client has
+/// the private key of `proved`.
 ///
 /// # Errors
 /// The reason why there is no certificate.
