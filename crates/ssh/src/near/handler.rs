@@ -203,32 +203,6 @@ impl Handler for ClientHandler {
         Ok(())
     }
 
-    async fn channel_open_x11(
-        &mut self,
-        _: Channel<Msg>,
-        _: &str,
-        _: u32,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        reply.reject(forwarding_refused()).await;
-        Ok(())
-    }
-
-    async fn channel_open_forwarded_tcpip(
-        &mut self,
-        _: Channel<Msg>,
-        _: &str,
-        _: u32,
-        _: &str,
-        _: u32,
-        reply: ChannelOpenHandle,
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        reply.reject(forwarding_refused()).await;
-        Ok(())
-    }
-
     async fn channel_close(
         &mut self,
         channel: ChannelId,
