@@ -5,7 +5,7 @@
 //! the limit was set.
 //!
 //! `cargo xtask bench instructions` provides Valgrind and gungraun's runner, and prints the counts
-//! per packet. The counted code is the turns of [`SteadyTransfer`]: everything except the kernel.
+//! per packet. The count covers each turn of [`SteadyTransfer`]: all code except the kernel's code.
 //!
 //! Valgrind supports no instructions newer than AVX2. On a newer processor, encryption needs fewer
 //! instructions than counted here.

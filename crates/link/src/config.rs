@@ -19,13 +19,13 @@ pub struct LinkConfig {
     pub rate_max: Option<BitRate>,
     /// Memory limit for all buffers of the link together. Each peer has an equal share.
     pub memory_max: ByteCount,
-    /// Time without packets after which a peer's streams are aborted. With a value of 10 min,
-    /// streams survive the restart of a router.
+    /// Time after which the link aborts the streams of a peer that sends no packets. With a value
+    /// of 10 min, streams survive the restart of a router.
     pub idle_timeout: Duration,
     /// File that stores the timestamps of hellos and the measurements of paths across restarts.
     ///
     /// With `None`, an attacker can record a hello and replay it after a restart. The gateway then
-    /// replies to it once. The first transfer after a restart also starts slowly.
+    /// replies once to the recorded hello. The first transfer after a restart also starts slowly.
     pub memory_file: Option<PathBuf>,
 }
 

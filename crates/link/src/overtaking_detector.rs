@@ -82,8 +82,8 @@ const OVERTAKERS_EACH: usize = 3;
 /// Multiple of the time by which packets are early. The product is a duration. If more than a few
 /// packets are early for at least this duration, their delay counts as the delay of the path.
 ///
-/// After a pause, only overtaking packets arrive at first. This lasts for the time by which they
-/// are early. The rule therefore also requires at least [`COMPARED`] packets.
+/// After a pause, only overtaking packets arrive at first. These arrivals last for the time by
+/// which the packets are early. The rule therefore also requires at least [`COMPARED`] packets.
 const ALONE_MAX: f64 = 2.0;
 /// Limit on the counted part of a gap between two packets, as a fraction of the time by which
 /// packets are early.
@@ -142,8 +142,8 @@ impl OvertakingDetector {
                 full_s: f64::NEG_INFINITY,
             });
             row.extend(at_s);
-            // These packets show that a queue has drained. Overtaking packets have others between
-            // them once the overtaken packets arrive.
+            // These packets show that a queue has drained. If they had overtaken others, the
+            // overtaken packets would have arrived between them by now.
             if row.is_the_path(at_s, early_s) {
                 return false;
             }
@@ -193,8 +193,8 @@ impl FirstSamples {
     /// there are enough samples.
     ///
     /// The base is the median or the second shortest of the samples. The second shortest sample is
-    /// used if the two differ by at most `queue_max_s`. A queue of this sender's own packets
-    /// explains such a difference.
+    /// used if it differs from the median by at most `queue_max_s`. A queue of this sender's own
+    /// packets explains such a difference.
     pub(crate) fn base_with(&mut self, sample_s: f64, queue_max_s: f64) -> Option<f64> {
         if self.is_over() {
             return None;
@@ -270,7 +270,8 @@ mod tests {
         for sent_s in [1.0, 1.044] {
             assert!(is_overtaking(sent_s, 0.045));
         }
-        // One packet in ten overtakes in a burst that lasts as long as they are early.
+        // One packet in ten of a burst overtakes. The burst lasts for the time by which these
+        // packets are early.
         for number in 0..30 {
             assert!(
                 is_overtaking(1.072 + f64::from(number) * 0.0015, 0.045),

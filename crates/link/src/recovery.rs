@@ -106,7 +106,7 @@ pub(crate) struct SentLog {
     recent_loss: f64,
     pub(crate) packets_lost: u64,
     pub(crate) packets_late: u64,
-    /// Time at which the sender last asked the peer to report again on some packets. The second
+    /// Time at which the sender last asked the peer to report again about some packets. The second
     /// field is the latest time for the answer.
     asked: Time,
     asked_until: Time,
@@ -308,16 +308,17 @@ impl SentLog {
             covered += high.min(next).saturating_sub(low.max(base));
         })?;
         if !self.steps.take(above + covered, now) {
-            // The peer has not earned that much work. The report counts as lost.
+            // The budget does not permit this work, so the report counts as lost.
             return Ok(());
         }
-        // When the frame was made, the path had had time to deliver everything sent up to `judged`.
-        // If a report claims to have waited for longer than its front exists, its clock has jumped.
+        // When the peer wrote the report, all packets sent up to `judged` could have arrived. If a
+        // report states a delay longer than the age of its front, the peer's clock has jumped.
         let waited = Duration::from_micros(report.delay_us);
         let judged = self.get(report.front.number).map(|sent| sent.time + waited);
         let judged = judged.filter(|judged| *judged <= now);
         if 2 * base_rtt < self.base_rtt {
-            // Late packets took the longer route, behind packets on the shorter one. That is over.
+            // Late packets took the longer route, and packets on the shorter route overtook them.
+            // The path now uses only the shorter route.
             self.reordering = ReorderingWindow::default();
         }
         self.base_rtt = base_rtt;
@@ -377,7 +378,7 @@ impl SentLog {
         // lost.
         let unreported = base_rtt.mul_f64(1.75).max(UNREPORTED_WAIT_MIN);
         let unreported = unreported.max(self.report_reordering.wait(now).min(wait_max(base_rtt)));
-        // Such a packet would be settled if any report had covered it.
+        // If any report had covered such a packet, the packet would not be in flight.
         let is_hole = |sent: &SentPacket| {
             let is_new = sent.time >= self.asked;
             is_new && sent.state == PacketState::InFlight && sent.time < give_up_before
@@ -506,7 +507,7 @@ impl SentLog {
         let late = self.reference.since(sent.time).min(self.wait_max);
         let was_in_flight = before == PacketState::InFlight;
         if is_on_path && (!was_in_flight || now >= self.asked_until) {
-            // If no report had covered the packet, the report was late and not the packet.
+            // If no report had covered the packet, the report was late, but the packet was not.
             if !sent.unreported {
                 self.reordering.learn(late, was_in_flight, now);
             }

@@ -110,9 +110,10 @@ mod tests {
 
     #[test]
     fn commands_are_sparse_and_bulk_data_is_dense() {
-        // A command or reply and the reports about it, four packets, each millisecond.
+        // In each millisecond, a command or a reply and the reports about it: four packets.
         assert!(!are_dense(100, Duration::from_micros(250), RTT));
-        // 15 and 50 Mbit/s: packets further apart than turns, and closer together.
+        // At 15 Mbit/s, packets are further apart than turns. At 50 Mbit/s, packets are closer
+        // together.
         assert!(!are_dense(1500, Duration::from_micros(800), RTT));
         assert!(are_dense(1500, Duration::from_micros(240), RTT));
         // On a long path turns are longer, and fewer packets justify them.

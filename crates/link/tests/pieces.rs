@@ -26,7 +26,7 @@ struct MeasuringAllocator;
 static LENT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
-// SAFETY: everything is passed to the system's allocator as it comes.
+// SAFETY: all calls are passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for MeasuringAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LENT_BYTES.fetch_add(taken_bytes(layout.size()), Ordering::Relaxed);

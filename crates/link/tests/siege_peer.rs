@@ -28,7 +28,7 @@ fn count(bytes: i64) {
 }
 
 #[expect(unsafe_code, reason = "an allocator has no safe form")]
-// SAFETY: everything is passed to the system's allocator as it comes.
+// SAFETY: all calls are passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -242,7 +242,7 @@ impl Sieges {
 const FOUND: &[(&str, u64, u64)] = &[
     // Frames that wait for permission to be sent.
     ("flood-cycles", 2, 20),
-    // Four connections that each had the memory of one.
+    // Four connections, each with the memory of a single connection.
     (
         "many-connections+slot-gaps+flood-tiny+report-nothing",
         0,

@@ -208,7 +208,8 @@ impl Law for Bbr {
             Phase::ProbeRate { index, .. } => CYCLE[index],
             Phase::ProbeRtt { .. } => 1.0,
         };
-        // Before any measurement: the initial window within a millisecond, as in the kernel.
+        // Before any measurement, the rate is the initial window in a millisecond, as in the
+        // kernel.
         Some(gain * self.rate().unwrap_or(WINDOW_INITIAL / 0.001))
     }
 

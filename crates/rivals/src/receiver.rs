@@ -75,7 +75,7 @@ impl Receiver {
             Some(island) if island.start <= number && number < island.end => island.start,
             Some(island) if island.end == number => {
                 self.islands[after].end += 1;
-                // The gap to the next range may be closed.
+                // The new segment may have closed the gap to the next range.
                 if let Some(next) = self.islands.get(after + 1).copied()
                     && next.start == number + 1
                 {

@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn rate_under_random_loss_follows_the_formula_of_mathis() {
         // M. Mathis et al., 1997: rate = sqrt(3 / (2 p)) / RTT segments per second, with an
-        // acknowledgement for each.
+        // acknowledgement for each segment.
         for (loss, seed) in [(0.001, 1), (0.003, 2), (0.01, 3)] {
             let mut line = Line::new(100e6, Duration::from_millis(50), 10.0);
             line.lose(loss, seed);

@@ -174,7 +174,7 @@ impl Sender {
     }
 
     /// Returns the time at which [`Self::handle_timeout`] and [`Self::poll_transmit`] must be
-    /// called if no acknowledgement arrives before.
+    /// called if no acknowledgement arrives earlier.
     pub fn next_timeout(&mut self) -> Option<Duration> {
         let paced = self.may_send().then_some(self.next_send);
         [self.look_again, self.timeout_at, paced]

@@ -54,8 +54,8 @@ impl BitRate {
         self.0 as f64 / 8.0
     }
 
-    /// Returns the time that sending `bytes` takes at this rate. Returns `Duration::MAX` for a rate
-    /// of zero.
+    /// Returns the time needed to send `bytes` at this rate. Returns `Duration::MAX` for a rate of
+    /// zero.
     pub fn time_to_send(self, bytes: ByteCount) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;

@@ -170,8 +170,8 @@ impl Transfer {
     }
 }
 
-/// Converts seconds to a duration. Returns `Duration::MAX` if the value is too large, as for rates
-/// near zero.
+/// Converts seconds to a duration. Returns `Duration::MAX` if the value is too large, which happens
+/// at rates near zero.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

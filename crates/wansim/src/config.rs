@@ -12,8 +12,8 @@ use units::{BitRate, ByteCount};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathConfig {
-    /// Rate of the bottleneck, including Ethernet overhead ([`ETHERNET_OVERHEAD`] bytes per packet)
-    /// as on a cable. `None` means no bottleneck and no queue.
+    /// Rate of the bottleneck. As on an Ethernet cable, each packet counts with
+    /// [`ETHERNET_OVERHEAD`] additional bytes. `None` means no bottleneck and no queue.
     #[serde(with = "plain::rate")]
     pub rate: Option<BitRate>,
     /// Size of the bottleneck's queue, including the packet in transmission. Packets count with the
@@ -67,7 +67,7 @@ pub struct Radio {
     /// Number of transmissions of each frame. It is 2 if an access point relays the frames between
     /// both stations.
     pub hops: u32,
-    /// Size of each station's queue. Packets count, and are limited, as in [`PathConfig::queue`].
+    /// Size of each station's queue. Packets are counted and limited as in [`PathConfig::queue`].
     #[serde(with = "plain::bytes")]
     pub queue: ByteCount,
 }
@@ -194,14 +194,15 @@ impl PathConfig {
         }
     }
 
-    /// Makes the fraction `share` of packets arrive earlier than all others. The time saved is the
-    /// fraction `part` of the delay. All other packets keep their delay.
+    /// Makes the fraction `share` of packets arrive earlier, by the fraction `part` of the delay.
+    /// All other packets keep their delay.
     pub fn let_overtake(&mut self, share: f64, part: f64) {
         let ahead = self.delay.mul_f64(part.clamp(0.0, 1.0));
         let (probability, straggler) = if ahead == self.delay {
             (share, Straggler::Early)
         } else {
-            // A path cannot deliver packets early by less than the delay, so the others are late.
+            // An early packet skips the whole delay. To skip only a part of it, the path has a
+            // shorter delay, and the other packets are late.
             self.delay -= ahead;
             (1.0 - share, Straggler::Late(ahead))
         };

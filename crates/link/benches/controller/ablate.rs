@@ -2,12 +2,12 @@
 //!
 //! The rows come from the scenarios, from `bench link` and from `bench fair`. Each row runs
 //! unchanged, and then without each mechanism in turn, with the same seeds. If no condition of a
-//! mechanism was true in a run, the run would not change without the mechanism. The bench then
-//! skips the repetition.
+//! mechanism was true in the unchanged run, the bench skips the run without the mechanism. That run
+//! would have the same result.
 //!
-//! A figure (measured value) has changed if its mean differs from the mean of the unchanged runs by
-//! more than their spread. The spread counts as at least [`SPREAD_MIN`]. If a figure becomes worse
-//! by [`PLAIN_SPREADS`] spreads, the mechanism is needed, and the bench skips the other runs
+//! A figure is a measured value. A figure has changed if its mean moves by more than the spread of
+//! the unchanged runs. A spread below [`SPREAD_MIN`] counts as [`SPREAD_MIN`]. If a figure becomes
+//! worse by [`PLAIN_SPREADS`] spreads, the mechanism is needed, and the bench skips the other runs
 //! without the mechanism.
 //!
 //! All figures are printed so that a larger value is better.
@@ -171,7 +171,7 @@ fn goodness(figure: &Figure) -> f64 {
     let value = figure.value.min(FIGURE_MAX);
     match figure.bound {
         FigureBound::AtLeast(_) | FigureBound::None => value,
-        // A share above the fair one is no gain.
+        // A share above the fair share is no gain.
         FigureBound::AtMost(_) if figure.label.contains("fair") => 0.0,
         FigureBound::AtMost(bound) if bound >= 1.0 => -value / bound,
         FigureBound::AtMost(_) => -value,
@@ -217,7 +217,8 @@ fn line_of(
     ]
 }
 
-/// Returns the rows of the study: a few different rows of each scenario that run fast.
+/// Returns the rows of the study: a few rows of each scenario. The chosen rows differ from each
+/// other and run fast.
 fn rows() -> Vec<BenchCase<Vec<Figure>>> {
     let mut rows = Vec::new();
     let mut add = |scenario: &str, cases: Vec<BenchCase<Vec<Figure>>>, names: &[&str]| {

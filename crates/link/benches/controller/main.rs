@@ -9,8 +9,8 @@
 //! A scenario succeeds if every figure of every cell and seed stays within its limit.
 //!
 //! The figure "used" is a fraction: the bytes that arrived, divided by the bytes that the
-//! bottleneck and the random loss permit. It shows the controller's contribution to goodput. `bench
-//! link` measures the whole goodput.
+//! bottleneck and the random loss permit. The fraction shows the controller's contribution to
+//! goodput. `bench link` measures the whole goodput.
 //!
 //! `--help` lists the options. The exit code is always 0: the table is the result.
 #![allow(clippy::disallowed_methods, reason = "the bench says how long it took")]
@@ -96,7 +96,7 @@ fn main() {
     let mut count = 0;
     let mut scenarios = scenarios(options.full);
     let is_wanted = |number: u32| options.scenario.is_none_or(|wanted| wanted == number);
-    // The invariants are judged over all other scenarios.
+    // The check of the invariants needs the runs of all other scenarios.
     scenarios.retain(|scenario| is_wanted(scenario.number) || options.scenario == Some(INVARIANTS));
     for scenario in &mut scenarios {
         if let Some(text) = &options.cell {

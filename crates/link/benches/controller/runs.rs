@@ -81,7 +81,7 @@ pub(crate) fn fair() -> FlowKind {
 }
 
 /// Returns a policer of 100 Mbit/s behind a line of 1 Gbit/s. The policer's token bucket holds the
-/// bytes of the time `bucket`.
+/// bytes that the policer passes in the time `bucket`.
 pub(crate) fn policed(bucket: Duration, loss: f64) -> (SymmetricPath, PathConfig) {
     let line = SymmetricPath::new(100, 40, 1.0).losing(loss);
     let path = PathConfig {

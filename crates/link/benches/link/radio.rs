@@ -1,8 +1,8 @@
 //! Transfer over a radio medium that both directions share. Every report needs airtime of the
 //! medium.
 //!
-//! The file and the medium come from the study from which the profile `wifi-11b` was derived. The
-//! link is not warm, so the handshake counts.
+//! The study behind the profile `wifi-11b` defines the file and the medium. Each transfer uses a
+//! new connection, so the measured time includes the handshake.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub fn print(seeds: u64) -> Vec<MissedFigure> {
     row("CUBIC, window of 64 KiB", &bounded);
     let ours = jobs::map(&seeds, |seed| link(*seed));
     row("link", &ours);
-    // The link must beat the better of the two.
+    // The link must beat the better of the two CUBIC senders.
     let cubic_s = times(&cubic).median.min(times(&bounded).median);
     let mut missed = Vec::new();
     for (name, reference_s, required) in [
@@ -101,8 +101,8 @@ fn times(runs: &[RadioRun]) -> Summary {
     Summary::of(&times).expect("each sender has a run at least")
 }
 
-/// Returns the duration for an ideal sender in seconds. Such a sender needs no reports, and has the
-/// whole medium.
+/// Returns the duration of an ideal sender's transfer in seconds. Such a sender needs no reports,
+/// and has all airtime of the medium.
 fn silent(radio: &Radio) -> f64 {
     let packets = SIZE.bytes().div_ceil(PAYLOAD_BYTES);
     radio.airtime(IP_BYTES).as_secs_f64() * packets as f64
@@ -132,7 +132,7 @@ fn tcp(seed: u64, kind: FlowKind) -> RadioRun {
     }
 }
 
-/// Runs one transfer over the link until the sender has the confirmation that all bytes arrived.
+/// Runs one transfer over the link until the peer confirms that all bytes arrived.
 fn link(seed: u64) -> RadioRun {
     let profile = Profile::wifi_11b();
     let mut world = SimWorld::with_radio(

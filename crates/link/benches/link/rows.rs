@@ -14,8 +14,8 @@ use super::{
 struct TrialRow {
     name: String,
     trial: Trial,
-    /// Trial on the same path without the impairment of the row. If the trial is set, the result of
-    /// the row is compared with it.
+    /// Trial on the same path without the impairment of the row. If the trial is set, the bench
+    /// compares the row's result with the trial's result.
     plain: Option<Trial>,
     /// Required goodput as a fraction of the goodput on the plain path. Without a plain path, the
     /// reference is the ideal goodput.
@@ -56,7 +56,7 @@ fn rows() -> Vec<TrialRow> {
                 path.corruption = corruption;
             });
             let name = format!("{rtt_ms} ms, {} % corrupted", corruption * 100.0);
-            // The design has no row between 30 and 50 %.
+            // The requirements contain no value between 30 and 50 % of loss.
             let required = matrix::required(if corruption > 0.3 { 0.5 } else { corruption });
             add(name, corrupted, None, required, None);
         }
@@ -65,7 +65,8 @@ fn rows() -> Vec<TrialRow> {
             (0.25, Straggler::Late(ms(5)), "late by 5 ms".to_owned()),
             (0.01, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
             (0.8, Straggler::Late(ms(100)), "late by 100 ms".to_owned()),
-            // Like netem's reordering: these packets skip the delay, and overtake the others.
+            // Like netem's reordering: these packets skip the delay, and overtake the other
+            // packets.
             (
                 0.01,
                 Straggler::Early,

@@ -19,7 +19,7 @@ pub struct Trial {
     pub rtt: Duration,
     /// Probability that the path delivers a packet. The value applies to each direction.
     pub arrives: f64,
-    /// Whether an earlier transfer of four bandwidth-delay products uses the connection first.
+    /// Whether the connection carries a transfer of four bandwidth-delay products before the trial.
     pub is_warm: bool,
     pub memory_max: ByteCount,
     pub seed: u64,
@@ -28,7 +28,7 @@ pub struct Trial {
 /// Outcome of a trial.
 #[derive(Clone, Copy, Default)]
 pub struct TrialOutcome {
-    /// Time in seconds until the sender had the confirmation that all bytes arrived.
+    /// Time in seconds until the peer confirmed that all bytes arrived.
     pub time_s: f64,
     /// Ideal time divided by the measured time. Zero if the transfer did not end.
     pub fraction: f64,

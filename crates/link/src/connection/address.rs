@@ -19,9 +19,9 @@ const CHALLENGES_MAX: u32 = 8;
 /// Pause after the first challenge. Each further pause is twice the previous pause. Every pause is
 /// at least one round trip of the former path.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
-/// Minimum time for which the token of a challenge stays valid. It is long because the new path may
-/// have a much longer round trip. The token stays valid at least until the pause after the last
-/// challenge ends.
+/// Minimum time for which the token of a challenge stays valid. The time is long because the new
+/// path may have a much longer round trip. The token stays valid at least until the pause after the
+/// last challenge ends.
 const TOKEN_LIFE: Duration = Duration::from_millis(6400);
 /// Size in bytes of a packet that contains only a challenge.
 const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;

@@ -46,7 +46,7 @@ pub(crate) const CLOSE_DISMISSED: u32 = 1;
 /// Number of copies of a CLOSE frame. Several copies are sent because a lost CLOSE frame is never
 /// retransmitted.
 const CLOSE_COPIES: u32 = 3;
-/// Time between two copies of a CLOSE frame. It is longer than most bursts of losses.
+/// Time between two copies of a CLOSE frame. The time is longer than most bursts of losses.
 const CLOSE_APART: Duration = Duration::from_millis(40);
 
 impl Closing {

@@ -23,8 +23,8 @@ pub(crate) struct KeyRing {
     failed: u64,
 }
 
-/// Number of packets encrypted before the keys are replaced. It is half of the limit for AES-GCM in
-/// RFC 9001 section 6.6.
+/// Number of packets encrypted before the keys are replaced. The number is half of the limit for
+/// AES-GCM in RFC 9001 section 6.6.
 const PACKETS_PER_KEY: u64 = 1 << 22;
 /// Maximum number of packets encrypted with keys that the peer has not started to use: the limit of
 /// RFC 9001 section 6.6.

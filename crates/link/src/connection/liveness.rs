@@ -231,7 +231,7 @@ impl Liveness {
     /// Returns the time at which a silence begins, unless a report arrives earlier.
     ///
     /// `oldest` is the time at which the oldest packet in flight was sent. A silence begins long
-    /// after the report on that packet was due. After an ICMP error, a silence begins soon after
+    /// after the report about that packet was due. After an ICMP error, a silence begins soon after
     /// the reply to the first ping was due.
     pub(super) fn silence_due(
         &self,

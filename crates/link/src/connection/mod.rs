@@ -92,8 +92,8 @@ pub(crate) struct Connection {
     liveness: Liveness,
     closing: Closing,
     tail_repeater: TailRepeater,
-    /// Packet number. When packets with a lower number were sent, the application supplied too few
-    /// bytes to fill the window.
+    /// Packet number below which the application limited the sender: it supplied too few bytes to
+    /// fill the window.
     app_limited_until: u64,
     rate_max: RateMax,
     /// Whether the peer has requested that new streams use another connection.
@@ -252,15 +252,15 @@ pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
     }
 }
 
-/// Default interval of keep-alive packets on an idle connection. They make NATs and the peer keep
-/// their state.
+/// Default interval of keep-alive packets on an idle connection. Because of these packets, NATs and
+/// the peer keep their state.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Maximum number of bytes that an application may write to one stream before they are sent.
+/// Maximum number of bytes of one stream that an application has written and that are not yet sent.
 const UNSENT_MAX: usize = 1 << 20;
 /// Minimum value of the limit on unsent bytes of one stream, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;
-/// Number of unsent bytes that a bulk stream may have beyond its credit. The limit keeps a stalled
-/// reader from using the memory of other streams.
+/// Maximum number of unsent bytes of a bulk stream beyond its credit. Because of the limit, a
+/// stream with a stalled reader does not use the memory of other streams.
 const UNSENT_BEYOND_CREDIT: usize = 16 << 10;
 /// Number of unsent and unacknowledged bytes that a bulk stream may have even if the memory is
 /// full.
@@ -373,7 +373,7 @@ impl Connection {
         // Commands and replies are short, and bulk data must not delay them.
         let unsent_max = match stream.class {
             StreamClass::Control => UNSENT_MAX,
-            // Streams that the peer does not read must not stop the others for good.
+            // Streams that the peer does not read must not stop the other streams permanently.
             StreamClass::Bulk if is_full => {
                 return BUFFERED_MIN
                     .saturating_sub(stream.send.buffered_bytes() + stream.send.excess_bytes());
@@ -504,7 +504,7 @@ impl Connection {
     /// returns the reason.
     pub(crate) fn begin_close(&mut self, code: u32) {
         if !self.path.is_remote_proven {
-            // No close goes to an address that has not been validated.
+            // No CLOSE frame is sent to an address that has not been validated.
             self.closing.set_end(ConnectionEnd::ByUs);
         }
         self.closing.begin(code);

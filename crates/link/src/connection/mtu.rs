@@ -5,8 +5,8 @@
 //!
 //! A connection starts with a size that every path carries. It then sends padded probes (RFC 8899)
 //! of common sizes, largest first. A probe that arrives raises the datagram size. A lost probe does
-//! not change the datagram size. It counts neither for congestion control nor for the measured
-//! loss.
+//! not change the datagram size. A lost probe counts neither for congestion control nor for the
+//! measured loss.
 //!
 //! After a change of route, the path MTU may be smaller. All large packets are then lost while
 //! small packets arrive. Random loss does not cause this pattern.

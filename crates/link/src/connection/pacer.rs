@@ -22,8 +22,8 @@ pub(crate) struct Pacer {
 /// [`BURST_MIN`] and [`BURST_MAX`].
 ///
 /// Longer bursts need fewer wake-ups, but cause queueing at the bottleneck. With a divisor of 64,
-/// links that share a bottleneck receive less equal rates. Jain's index is then 0.93 instead of
-/// 0.99 (two and four links, worst of 24 paths).
+/// links that share a bottleneck receive less equal rates. Jain's fairness index is then 0.93
+/// instead of 0.99 (two and four links, worst of 24 paths).
 const BURSTS_PER_RTT: u32 = 128;
 const BURST_MIN: Duration = Duration::from_micros(400);
 const BURST_MAX: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! Detection of clock jumps, of the peer's clock or of the local clock, from receive times.
+//! Detection of jumps of the peer's clock or of the local clock. Receive times show these jumps.
 //!
 //! Input: pairs of a one-way time and a round-trip time. The one-way time is the receive time on
 //! one clock minus the send time on the other clock. Output: whether a clock has jumped, and a
@@ -9,8 +9,8 @@
 //! would measure a queueing delay of an hour.
 //!
 //! A one-way delay is between zero and the round-trip time. A change by more than the round-trip
-//! time is therefore caused by a clock. The path may be the cause of a smaller change, so a smaller
-//! change is not corrected.
+//! time is therefore caused by a clock. The path may cause a smaller change, so the module does not
+//! correct such a change.
 
 use std::time::Duration;
 
@@ -57,8 +57,7 @@ impl PeerClock {
                 rtt_s.max(last.rtt_s) + SLACK_S + DRIFT_MAX * now.seconds_since(last.at);
             has_jumped = change_s.abs() > allowed_s;
             if has_jumped {
-                // The path is the cause of that part of the change by which the round-trip time has
-                // changed.
+                // The path caused a part of the change: the change of the round-trip time.
                 self.ahead_s += change_s - (rtt_s - last.rtt_s);
             }
         }

@@ -458,8 +458,8 @@ impl Connection {
                 .on_lost(chunk, half, now, spacing_s, loss, tail_copies);
         }
         if self.path.mtu.on_resolved(&outcome.resolved) {
-            // Packets beyond the path's new size were lost because of their size, and not to a full
-            // queue.
+            // Packets larger than the new path MTU were lost because of their size, not because of
+            // a full queue.
             self.liveness.on_outage_end(now);
             let now_s = now.seconds_since(Time::default());
             self.path.controller.forgive_losses(now_s);
@@ -467,7 +467,7 @@ impl Connection {
     }
 
     /// Passes the measurements of a report to the congestion controller. `base_rtt` is the base
-    /// round-trip time with which the losses were detected.
+    /// round-trip time that loss detection used.
     fn inform_controller(
         &mut self,
         report: &Report<'_>,

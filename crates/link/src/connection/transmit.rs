@@ -47,8 +47,8 @@ const BATCH_SLACK: usize = 8;
 pub(super) enum SendWindow {
     Open,
     /// Only control frames and slots of control streams may be sent, because the window does not
-    /// apply to them. Bulk slots must not be added to their packets, because a peer that sends no
-    /// reports can provoke control frames.
+    /// apply to them. Such packets must contain no bulk slots, because a peer that sends no reports
+    /// can provoke control frames.
     ForControl,
     /// The window is full, and no control contents wait to be sent.
     Shut,
@@ -132,7 +132,7 @@ impl Connection {
     pub(super) fn write_report(&mut self, out: &mut Vec<u8>, now: Time) -> Transmit {
         let to = self.path.remote;
         let start = self.begin_packet(out);
-        // If an idle path carries only the peer's keep-alives, this side needs a packet of its own
+        // If an idle path carries only the peer's keep-alives, this side must send a packet itself
         // to measure the path.
         let asks = self.path.rtt.take_wish(now);
         if asks {

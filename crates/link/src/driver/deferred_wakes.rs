@@ -1,9 +1,9 @@
 //! Readers whose wake-up is delayed, so that they find more bytes when they run.
 //!
 //! Input: readers for which bytes are available, and the time until which each may wait. Output:
-//! the time at which the first of them must be woken. All of them are woken at that time, since the
-//! driver runs anyway. The module [`stream`](super::stream) decides which readers are woken at
-//! once.
+//! the time at which the first reader must be woken. All waiting readers are woken at that time,
+//! since the driver runs anyway. The module [`stream`](super::stream) decides which readers are
+//! woken at once.
 
 use std::time::{Duration, Instant};
 

@@ -13,8 +13,8 @@
 //! and when the program ends. A separate thread writes the file, since disks are slow.
 //!
 //! Without the file, an attacker could record a hello and replay it after a restart. The endpoint
-//! would reply to it once. The first transfer would also start slowly. An unreadable or unwritable
-//! file therefore only causes a warning.
+//! would reply once to the replayed hello. The first transfer would also start slowly. An
+//! unreadable or unwritable file therefore only causes a warning.
 
 use std::{
     fs,

@@ -247,7 +247,7 @@ impl Link {
 
     /// Applies a new list of peers, and a new cap on the total sending rate to all peers.
     ///
-    /// Each known peer keeps its [`PeerId`], and new peers follow the known ones. A peer without
+    /// Each known peer keeps its [`PeerId`], and new peers follow the known peers. A peer without
     /// public keys has been removed and can no longer connect. A connection is closed at once if
     /// its key no longer belongs to its peer. A changed endpoint address is used at the next
     /// connection attempt.

@@ -236,7 +236,7 @@ impl Driver {
             self.sleep();
         }
         self.remember(self.clock.now());
-        // The process may exit after this reply, so the state must be on disk before.
+        // The process may exit after this reply, so the state must be on disk before the reply.
         drop(self.memory_file.take());
         if let Some(stopping) = self.stopping.take()
             && let Some(reply) = stopping.reply
@@ -341,7 +341,8 @@ impl Driver {
                     }
                     endpoint.handle_datagram(datagram, from, received);
                 });
-            // Errors of earlier sends surface here (ICMP), and loss detection handles their losses.
+            // This call reports ICMP errors of earlier sends. Loss detection handles the lost
+            // packets.
             has_more = batch.is_ok_and(|batch| batch == ReceiveResult::Full);
             if !has_more {
                 break;
@@ -501,7 +502,7 @@ impl Driver {
     /// Returns the socket events that wake the driver.
     fn socket_events(&self, turn: Option<Duration>) -> PollFlags {
         let mut events = PollFlags::empty();
-        // Dense packets are fetched once a turn, in batches.
+        // While traffic is dense, the driver receives packets once a turn, in batches.
         events.set(PollFlags::POLLIN, turn.is_none() && self.feed.is_none());
         events.set(PollFlags::POLLOUT, self.unsent.is_some());
         events
@@ -530,11 +531,11 @@ impl Driver {
                 None => PollFd::new(self.alarm.as_fd(), PollFlags::empty()),
             },
         ];
-        // While traffic is dense, the driver soon checks for commands anyway. Otherwise it needs
-        // the bell.
+        // While traffic is dense, the driver soon checks for commands anyway. Otherwise the sender
+        // of a command must wake the driver.
         if turn.is_none() {
             self.bell.is_asleep.store(true, Ordering::SeqCst);
-            // A command that was sent before the flag was set has not rung the bell.
+            // A command that was sent before the flag was set has not woken the driver.
             if let Ok(command) = self.commands.try_recv() {
                 self.bell.is_asleep.store(false, Ordering::SeqCst);
                 self.next_command = Some(command);
@@ -551,7 +552,7 @@ impl Driver {
         let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
         let said = fds.map(|fd| fd.revents().unwrap_or_else(PollFlags::empty));
         self.bell.is_asleep.store(false, Ordering::SeqCst);
-        // Most turns have neither event. Checking for them saves two system calls in such turns.
+        // In most turns, neither event occurs. The check saves two system calls in such turns.
         if said[0].contains(PollFlags::POLLIN) {
             let _ = self.bell.event.read();
         }

@@ -20,8 +20,8 @@ pub(super) struct Socket {
     state: UdpSocketState,
     buffers: Vec<Vec<u8>>,
     is_v6: bool,
-    /// Time at which the socket was last empty. All datagrams that the socket contains now arrived
-    /// later.
+    /// Time at which the socket was last empty. Every datagram that waits in the socket arrived
+    /// after this time.
     emptied: Option<Instant>,
     pub(super) granted: SocketBuffers,
 }
@@ -233,7 +233,7 @@ mod tests {
                     to: a.socket.local_addr().expect("it is bound"),
                     segment_bytes: 100,
                 };
-                // The kernel begins to stamp datagrams some time after it was asked to.
+                // The kernel begins to stamp datagrams some time after the program requests it.
                 std::thread::sleep(Duration::from_millis(200));
                 let before = clock.now();
                 assert!(b.send(&transmit, &[7; 100]).expect("loopback works"));

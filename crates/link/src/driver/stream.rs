@@ -23,8 +23,8 @@ pub struct SendStream {
 
 /// Receiving half of a stream.
 ///
-/// If the handle is dropped before the end of the stream, the peer is requested to stop sending,
-/// with code 0.
+/// If the handle is dropped before the end of the stream, the peer receives a request with code 0
+/// to stop sending.
 #[derive(Debug)]
 pub struct RecvStream {
     shared: Arc<RecvShared>,

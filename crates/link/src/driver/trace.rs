@@ -419,7 +419,7 @@ mod tests {
         now += SAMPLE_INTERVAL;
         let _ = tracer.look([view(30_000)].into_iter(), 0, true, now);
         let later = taken(&mut trace);
-        // Two of the first 1024 events are of states.
+        // Two of the first 1024 events are reports of states.
         assert_eq!(
             later[0].observation,
             TraceObservation::Lost(3000 + 2 - EVENTS_MAX as u64)

@@ -35,7 +35,8 @@ pub(crate) struct Attempt {
     pub(crate) allowance: usize,
     /// Initiator only: the cookie from the responder, which must accompany each hello.
     pub(crate) cookie: Option<Cookie>,
-    /// Responder only: address at which the initiator receives packets, as a cookie has proved.
+    /// Responder only: address at which the initiator receives packets. A returned cookie has
+    /// proved the address.
     pub(crate) proven: Option<SocketAddr>,
     /// Responder only: addresses to which this endpoint has sent flights of this handshake.
     pub(crate) answered: AnsweredAddresses,
@@ -48,7 +49,8 @@ pub(crate) struct Attempt {
 pub(crate) enum AnsweredAddresses {
     None,
     Only(SocketAddr),
-    /// More than one address. It is unknown at which of them the initiator received the flights.
+    /// More than one address. This endpoint does not know at which address the initiator received
+    /// the flights.
     Several,
 }
 
@@ -118,11 +120,11 @@ impl Attempt {
         }
     }
 
-    /// Handles a handshake packet after decryption. If it is the newest such packet, a responder
-    /// sends to its source address from now on.
+    /// Handles a handshake packet after decryption. If no newer handshake packet was decrypted, a
+    /// responder sends to the packet's source address from now on.
     ///
     /// An attacker can copy a hello and send it from another address. But only the peer can create
-    /// a handshake packet, so the peer uses the source address of the newest such packet.
+    /// a handshake packet, so the peer uses the source address of the newest handshake packet.
     pub(crate) fn on_opened(&mut self, number: u32, len: usize, from: SocketAddr) {
         if number >= self.next_number {
             self.next_number = number.saturating_add(1);

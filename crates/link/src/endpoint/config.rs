@@ -20,7 +20,7 @@ pub struct EndpointConfig {
     pub rate_max: Option<BitRate>,
     /// Memory limit for all buffers of one connection together.
     pub memory_max: ByteCount,
-    /// Time without packets after which a connection ends.
+    /// Time after which a connection ends if no packet arrives.
     pub idle_timeout: Duration,
     /// Seed of the random connection IDs.
     pub seed: u64,
@@ -32,7 +32,8 @@ pub struct EndpointConfig {
     pub generation: Option<u8>,
     /// Time of the creation of the endpoint, in nanoseconds since the Unix epoch.
     pub unix_ns: u64,
-    /// State from [`Endpoint::remembered`](super::Endpoint::remembered) of the previous run.
+    /// State that [`Endpoint::remembered`](super::Endpoint::remembered) returned in the previous
+    /// run.
     pub remembered: RestartState,
     /// Factory that creates the congestion controller of a new connection.
     pub controller: Arc<ControllerFactory>,

@@ -34,7 +34,7 @@ const CONNECTIONS_PER_PEER: usize = 4;
 const RETIRED_PER_PEER: usize = 32;
 
 impl Endpoint {
-    /// If there are too many connections to `peer`, ends the one from which no packet has arrived
+    /// If there are too many connections to `peer`, ends the connection that has received no packet
     /// for the longest time. The new connection `fresh` is never ended.
     pub(super) fn bound_connections(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
         for (is_retired, count_max) in [(false, CONNECTIONS_PER_PEER), (true, RETIRED_PER_PEER)] {
@@ -53,8 +53,8 @@ impl Endpoint {
     }
 
     /// Divides the memory limit among all connections to `peer`. While the connections use more
-    /// than the limit, the method ends connections, but never the current one. The connection
-    /// without packets for the longest time ends first.
+    /// than the limit, the method ends connections, but never the current one. The connection that
+    /// has received no packet for the longest time ends first.
     pub(super) fn divide_memory(&mut self, peer: usize, now: Time) {
         if !self.peers[peer].has_several {
             return;
@@ -97,8 +97,8 @@ impl Endpoint {
 
     /// Decides whether new streams to the peer use the new connection `fresh` from now on.
     pub(super) fn choose_current(&mut self, peer: usize, fresh: ConnectionId, now: Time) {
-        /// If the old connection is younger than this, both sides may have begun their connections
-        /// at the same time.
+        /// Age of the old connection below which both sides may have begun their connections at the
+        /// same time.
         const GLARE: Duration = Duration::from_secs(2);
         let old = self.peers[peer]
             .current
@@ -175,7 +175,7 @@ impl Endpoint {
         if self.ran < grace {
             return grace;
         }
-        // The last stream may have ended since.
+        // The last stream may have ended meanwhile.
         let is_current_well = current
             .and_then(|id| self.connections.get(&id))
             .is_some_and(|current| !current.is_silent());

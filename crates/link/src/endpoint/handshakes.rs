@@ -22,7 +22,7 @@ use crate::{
     wire::packet::ConnectionId,
 };
 
-/// Time of silence on a connection after which a new handshake is tried, because the peer may have
+/// Duration of a connection's silence after which a new handshake begins. The peer may have
 /// restarted.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(700);
 /// Pause between two attempts to reach a peer that does not reply.
@@ -89,8 +89,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the attempt to which an authentic first flight belongs. If there is none, and the
-    /// first flight is new and permitted, begins a new attempt.
+    /// Returns the attempt to which an authentic first flight belongs. If there is no such attempt,
+    /// and the first flight is new and permitted, begins a new attempt.
     fn attempt_of_hello(
         &mut self,
         hello: &Hello<'_>,
@@ -235,7 +235,8 @@ impl Endpoint {
         self.events.push_back(EndpointEvent::Remember);
         peer.last_heard = Some(now);
         peer.is_dismissed = false;
-        // For a responder this time is an upper limit: the reply to its flight arrived within it.
+        // For a responder this time is an upper limit: the reply to the responder's flight arrived
+        // within this time.
         let guess = now.since(attempt.began);
         let rtt = peer.rtt.unwrap_or(guess).max(Duration::from_micros(100));
         let rate_max = self.config.rate_max.into_iter().chain(peer.rate_max).min();
@@ -308,7 +309,7 @@ impl Endpoint {
         let mut standbys = self.connections.values().filter(|connection| {
             connection.peer == index && Some(connection.our_id) != peer.current
         });
-        // A standby connection helps only if it is not silent either.
+        // A standby connection is useful only if it is not silent.
         if standbys.any(|standby| !standby.is_silent() && !standby.is_retired) {
             return Time::NEVER;
         }

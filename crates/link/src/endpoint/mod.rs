@@ -1,8 +1,8 @@
 //! Endpoint: all peers and connections of one UDP socket, without the socket itself.
 //!
 //! The user passes each received datagram and its source address to the endpoint. The endpoint
-//! returns the datagrams to send, each with its destination address. A datagram that no configured
-//! peer can have sent is counted, and gets no reply.
+//! returns the datagrams to send, each with its destination address. If no configured peer can have
+//! sent a datagram, the endpoint counts the datagram and does not reply.
 
 mod attempt;
 mod config;
@@ -84,14 +84,15 @@ pub struct Endpoint {
     turns: Turns,
     keep_alive: Duration,
     is_closing: bool,
-    /// Whether another process has replaced this one.
+    /// Whether another process has replaced this process.
     is_retired: bool,
     remember_paths_at: Time,
     #[cfg(feature = "sim")]
     forger: Option<Forger>,
     /// Highest protocol version that this endpoint supports.
     version: FrameVersion,
-    /// Highest time that a caller has passed so far. For a datagram, callers pass its arrival time.
+    /// Highest time that a caller has passed to the endpoint so far. For a datagram, callers pass
+    /// its arrival time.
     told: Time,
     /// Time of the last run, and the time that was requested for the next run.
     ran: Time,
@@ -452,8 +453,8 @@ impl Endpoint {
         (self.config.instance, self.remembered(now))
     }
 
-    /// Makes all peers open their new streams on another connection. It is called after another
-    /// process has replaced this one.
+    /// Makes all peers open their new streams on another connection. The caller uses this method
+    /// after another process has replaced this process.
     pub fn retire(&mut self) {
         self.is_retired = true;
         for connection in self.connections.values_mut() {
@@ -525,7 +526,7 @@ impl Endpoint {
     /// Returns a connection ID that no connection or attempt uses.
     fn new_id(&mut self) -> ConnectionId {
         loop {
-            // SplitMix64: IDs must differ, not be secret.
+            // SplitMix64: IDs must differ, but need not be secret.
             self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut mixed = self.random;
             mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

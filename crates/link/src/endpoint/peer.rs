@@ -32,7 +32,8 @@ pub(crate) struct Peer {
     /// Whether the peer may have more than one connection.
     pub(crate) has_several: bool,
     pub(crate) address: Option<SocketAddr>,
-    /// Whether the user was asked to resolve the address and has not replied yet.
+    /// Whether the endpoint has requested the address from its user, and the user has not replied
+    /// yet.
     pub(crate) resolving: bool,
     pub(crate) attempt: Option<ConnectionId>,
     pub(crate) next_attempt: Time,

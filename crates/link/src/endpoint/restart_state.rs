@@ -21,7 +21,7 @@ impl RestartState {
     }
 }
 
-/// Whether `path` differs enough from the stored `kept` to store it again.
+/// Whether `path` must be stored again because it differs enough from the stored `kept`.
 pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
     kept.is_none_or(|kept| {
         let ratio = path.capacity_bytes_per_s / kept.capacity_bytes_per_s;
@@ -34,7 +34,8 @@ pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
 /// is stored again. The first packet train of a connection measures the capacity with an error of
 /// about this factor.
 const CAPACITY_NEWS: f64 = 1.25;
-/// Difference from the stored loss floor above which the path is stored again, as a fraction.
+/// Difference between the present and the stored loss floor. If the difference is larger, the path
+/// is stored again.
 const LOSS_NEWS: f64 = 0.02;
 
 #[cfg(test)]

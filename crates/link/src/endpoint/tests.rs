@@ -240,7 +240,7 @@ fn what_comes_twice_in_a_handshake_is_answered_once() {
                 sites.hand_b(old, elsewhere());
             }
         }
-        // The answers need a while: the handshake is still in progress when copies come.
+        // The answers need some time, so the handshake is still in progress when the copies arrive.
         if seen.len() > 6 {
             for datagram in sites.sent_by_b() {
                 sites.hand_a(&datagram);

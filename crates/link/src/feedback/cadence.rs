@@ -107,7 +107,7 @@ impl ReportCadence {
         let affordable = Duration::from_secs_f64(apart(share)).max(least);
         self.interval = self.interval_max().min(affordable);
         if self.loss < LOSS_MIN {
-            // Where many packets are reordered reports are long, and must come less often.
+            // If many packets are reordered, reports are long. They must then be sent less often.
             let dear = Duration::from_secs_f64(apart(SHARE_MAX));
             let rarest = (self.interval * 8 / 5).max(2 * INTERVAL_MIN);
             self.interval = self.interval.max(dear.min(rarest));

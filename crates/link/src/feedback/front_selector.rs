@@ -57,7 +57,8 @@ impl FrontSelector {
             .partition_point(|arrival| arrival.time_us < since_us);
         let count = self.recent.len() - older;
         let overtakers = match count {
-            // Too few arrivals to exclude any. The sender can still recognise an overtaking packet.
+            // There are too few arrivals to exclude any packet. The sender can still recognise an
+            // overtaking packet.
             0..4 => 0,
             _ => count.div_ceil(OVERTAKERS_EACH),
         };
@@ -65,8 +66,8 @@ impl FrontSelector {
         let mut highest = [ArrivalSample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
         let highest = &mut highest[..=overtakers];
         let mut found = 0;
-        // Lower numbers are not among the highest. If packets arrive in order, they are all numbers
-        // after the first few.
+        // A lower number is not among the highest. If packets arrive in order, this is true for all
+        // but the first few numbers.
         let mut from = 0;
         let (oldest, latest) = self.recent.as_slices();
         let parts = [
@@ -80,7 +81,7 @@ impl FrontSelector {
                 }
                 let at = highest.partition_point(|higher| higher.number > arrival.number);
                 if at <= overtakers {
-                    // If packets arrive in order, no number is lower.
+                    // If packets arrive in order, no number found so far is lower.
                     let end = found.min(overtakers);
                     if at < end {
                         highest.copy_within(at..end, at + 1);
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn the_few_that_skip_the_delay_are_not_chosen_among_others() {
         let chosen_us = chosen_us(|number| if number % 100 == 7 { 0 } else { 10_000 });
-        // They come first, and alone.
+        // The overtaking packets arrive first, without other packets.
         assert!(chosen_us[100..].iter().all(|us| *us == 10_000));
     }
 
@@ -148,7 +149,7 @@ mod tests {
     fn late_ones_are_not_chosen_however_many_while_others_arrive() {
         let chosen_us = chosen_us(|number| if number % 5 == 0 { 10_000 } else { 40_000 });
         let others = chosen_us.iter().filter(|us| **us == 10_000).count();
-        // At the end only late ones arrive.
+        // At the end, only late packets arrive.
         assert!(others > 2500, "{others}");
         assert!(chosen_us[100..2600].iter().all(|us| *us == 10_000));
     }

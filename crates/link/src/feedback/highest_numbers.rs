@@ -26,7 +26,7 @@ pub(super) struct SearchCursor {
     step: usize,
 }
 
-/// Highest packet number plus one at a time.
+/// Step of the history: a time, and the highest packet number at that time, plus one.
 #[derive(Debug, Clone, Copy)]
 struct NumberStep {
     at: Time,
@@ -45,8 +45,8 @@ impl HighestNumbers {
         }
     }
 
-    /// Adds the highest packet number plus one. The function replaces the last step if the last but
-    /// one step is less than `apart` old.
+    /// Adds the highest packet number plus one. The function replaces the last step if the
+    /// second-to-last step is less than `apart` old.
     pub(super) fn advance(&mut self, next: u64, now: Time, apart: Duration) {
         let count = self.steps.len();
         if count >= 2 && now.since(self.steps[count - 2].at) < apart {

@@ -51,7 +51,8 @@ const AROUND: u32 = 8;
 /// Least time in which the neighbours were sent. On a short path, a shorter time would contain too
 /// few packets, and jitter would dominate.
 const AROUND_MIN: Duration = Duration::from_millis(20);
-/// Number of packets above which a burst after a pause is compared within itself.
+/// Number of packets in a burst after a pause. In a longer burst, each packet is compared only with
+/// packets of the same burst.
 ///
 /// One packet that overtakes in the first train of 32 packets is therefore ignored. Such a packet
 /// would make the train seem fast, and start-up would grow too fast.
@@ -70,9 +71,9 @@ const ALONE: f64 = 1.0 / 5.0;
 /// average would then fall. Overtaking packets would soon count as normal, since no queue drops
 /// them.
 ///
-/// A fifth of 0.8 is 0.16. The limit is one standard deviation for 256 packets lower: 0.137. If one
-/// packet in ten overtakes, the fraction is two standard deviations below this limit. If one packet
-/// in five is fast, the fraction is above the limit.
+/// A fifth of 0.8 is 0.16. The limit is lower than this product by one standard deviation for 256
+/// packets: 0.137. If one packet in ten overtakes, the fraction is two standard deviations below
+/// this limit. If one packet in five is fast, the fraction is above the limit.
 const USUAL_ARRIVED_MIN: f64 = 0.8;
 /// Least time after which packets that arrive without their neighbours count as normal. A measured
 /// round-trip time may be too short, because it may come from an overtaking packet.
@@ -127,8 +128,8 @@ impl NeighbourComparison {
         }
         let sent = (high - low) as f64;
         let arrived = f64::from(window.arrived_among(low, high)) / sent;
-        // The fraction for one packet in five that shows the path, less a standard deviation. Often
-        // none of the few neighbours of such a packet has arrived.
+        // If one packet in five shows the path, this fraction of its neighbours arrives. The limit
+        // is lower by a standard deviation, because often none of few neighbours has arrived.
         let of_the_path = ALONE * self.usual_arrived.max(USUAL_ARRIVED_MIN);
         let is_alone = arrived < of_the_path - (of_the_path * (1.0 - of_the_path) / sent).sqrt();
         self.usual_arrived += (arrived - self.usual_arrived) * USUAL_ARRIVED_GAIN;
@@ -150,8 +151,8 @@ impl NeighbourComparison {
         let before_from = highest.next_at(lately - self.around, &mut self.neighbours_from);
         let sent_lately = number - lately_from;
         let sent_before = lately_from - before_from.min(lately_from);
-        // All packets before a burst may have arrived, which is no evidence about the packets in
-        // the burst.
+        // All packets before a burst may have arrived. Their arrival is no evidence about the
+        // packets in the burst.
         let is_first = lately_from == 0;
         let in_burst = sent_lately > sent_before && (is_first || sent_lately > BURST_MIN);
         let (count, high) = if in_burst {

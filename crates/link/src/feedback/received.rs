@@ -242,7 +242,7 @@ impl ReceivedLog {
         self.samples.push(front);
     }
 
-    /// Handles a request of the peer to report again on all packets from `number` on. The next
+    /// Handles a request of the peer to report again about all packets from `number` on. The next
     /// reports cover these packets.
     pub(crate) fn report_again_from(&mut self, number: u64, now: Time) {
         if self.asked.is_none() && self.asks_from <= now {
@@ -316,8 +316,8 @@ impl ReceivedLog {
 
     fn begin_report(&mut self, now: Time) {
         let next = self.window.next();
-        // A peer can send old numbers on purpose, and each would make a report as long as the gaps
-        // since then.
+        // A hostile peer can send old packet numbers. Each old number would lengthen a report by
+        // all gaps since that number.
         if self.late_bytes > 0 {
             let bytes_per_s = ANSWERS_BYTES_PER_S.max(LATE_SHARE * self.cadence.received_per_s());
             let pause = Duration::from_secs_f64(self.late_bytes as f64 / bytes_per_s);
@@ -331,13 +331,13 @@ impl ReceivedLog {
             next,
             late,
         });
-        // As long as `redundancy` reports take at eight a round trip.
+        // The time in which `redundancy` reports are sent at the maximum interval.
         let coverage = self.redundancy() as u32 * self.cadence.interval_max();
         let is_past = |made: &ReportRecord| made.at + coverage <= now;
         while self.history.len() > self.redundancy() + 1 && is_past(&self.history[1]) {
             self.history.pop_front();
         }
-        // If more reports are to cover each arrival than before, older arrivals have been reported
+        // If the number of reports for each arrival has risen, older arrivals have been reported
         // often enough.
         self.is_covered |= self.history.len() > self.redundancy() && is_past(&self.history[0]);
         let oldest = next.saturating_sub(WINDOW);
@@ -406,7 +406,7 @@ impl ReceivedLog {
         let mut runs = Vec::new();
         let mut at = low;
         let mut received = true;
-        // Runs are shorter unless losses are frequent; then the bitmap is.
+        // A list of runs is shorter than a bitmap, unless losses are frequent.
         let bits_size = (high - low).div_ceil(8) as usize;
         while at < high && runs.len() + 4 <= space && runs.len() < bits_size + 4 {
             let end = self.window.run_end(at, high, received);

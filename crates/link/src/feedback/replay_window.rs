@@ -80,7 +80,8 @@ impl ReplayWindow {
             let end = high.min(at - at % 64 + 64);
             let mask = u64::MAX >> (64 - (end - at)) << (at % 64);
             let arrived = self.words[word(at)] & mask;
-            // Counting takes longer, and mostly all have arrived.
+            // In most words, all packets have arrived. Counting the bits takes longer than this
+            // comparison.
             count += match arrived == mask {
                 true => (end - at) as u32,
                 false => arrived.count_ones(),

@@ -185,7 +185,7 @@ impl Handshake {
             let before = out.len();
             let mut fresh = Vec::new();
             let change = self.tls.write_hs(&mut fresh);
-            // We send no crypto bytes after the handshake: tickets are off.
+            // We send no crypto bytes after the handshake: session tickets are disabled.
             if self.write_level < 2 {
                 out.extend_from_slice(&fresh);
             }

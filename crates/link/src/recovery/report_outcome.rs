@@ -53,8 +53,8 @@ pub(crate) struct ReportOutcome {
     /// Round-trip time measured with the report's front packet. `None` if the report gives no
     /// round-trip time.
     pub(crate) rtt: Option<Duration>,
-    /// Whether reports were lost that no later report replaces. The peer must then be asked to
-    /// report again.
+    /// Whether lost reports leave packets that no later report covers. The sender must then request
+    /// another report from the peer.
     pub(crate) ask: bool,
 }
 

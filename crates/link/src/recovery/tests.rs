@@ -262,7 +262,7 @@ fn what_no_report_spoke_of_is_sent_again_but_is_no_loss_to_the_controller() {
         let now = ms(number) + RTT / 2;
         match number {
             0..200 if number % 10 == 9 => {
-                // None of these reports arrives, and the question that follows does not either.
+                // None of these reports arrives. The request that follows does not arrive either.
                 received.write_report(&mut Vec::new(), 1400, now);
             }
             200.. if number % 10 == 9 => count(&report(&mut sent, &mut received, now)),
@@ -284,7 +284,8 @@ fn reports_that_were_late_are_waited_for_the_next_time() {
         received.insert(number, 1500, ContentKind::Data, ms(number) + RTT / 2);
         let now = ms(number) + RTT / 2;
         let half = usize::from(number >= 800);
-        // Twice the reports on 200 packets are lost, and their contents arrive 280 ms later.
+        // In two periods, the reports about 200 packets are lost. A requested report covers these
+        // packets 280 ms later.
         let outcome = match number % 800 {
             100..300 if number % 10 == 9 => {
                 received.write_report(&mut Vec::new(), 1400, now);
@@ -361,7 +362,7 @@ fn reports_of_a_few_bytes_cannot_keep_the_sender_busy() {
     sent.push(now, 1500, true, false, PacketContents::default());
     let all = lie(&mut sent, 1, (1 << 20) + 1, now).expect("it was sent");
     assert!(all.resolved.is_empty(), "the report is ignored");
-    // An honest report covers little, and later ones are paid for by time.
+    // An honest report covers few packets. Elapsed time adds the steps for later reports.
     let next = sent.next_number();
     let outcome = lie(&mut sent, next - 1, next, now).expect("it was sent");
     assert_eq!(outcome.resolved.len(), 1);

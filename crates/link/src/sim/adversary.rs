@@ -422,7 +422,7 @@ impl Adversary {
                     }
                 }
             }
-            // In the header.
+            // The changed byte is in the header.
             2 => {
                 let at = random.below(bytes.len().min(21));
                 if let Some(byte) = bytes.get_mut(at) {

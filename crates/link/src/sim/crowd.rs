@@ -111,7 +111,7 @@ impl Packet for CrowdPacket {
     fn flip_bit(&mut self, bit: usize) {
         match &mut self.load {
             PacketContent::Datagram(datagram) => datagram.flip_bit(bit),
-            // TCP's checksum finds it.
+            // TCP's checksum detects the corruption.
             PacketContent::Segment(_) | PacketContent::Ack(_) => self.is_corrupt = true,
         }
     }
@@ -323,8 +323,8 @@ impl CrowdFlow {
         }
     }
 
-    /// Sends a packet through the flow's additional delay. If the flow has none, the packet enters
-    /// the path at once.
+    /// Sends a packet through the flow's additional delay. If the flow has no additional delay, the
+    /// packet enters the path at once.
     fn send(
         &mut self,
         crossing: CrowdPacket,
@@ -382,7 +382,7 @@ impl CrowdFlow {
                 tcp.sender.handle_ack(&ack, since_start);
                 None
             }
-            // It has ended.
+            // The flow has ended.
             _ => return,
         };
         self.is_touched = true;

@@ -25,7 +25,8 @@ impl Packet for Datagram {
     }
 
     fn flip_bit(&mut self, bit: usize) {
-        // A flipped bit in the headers dies in their checksums; here it breaks the first byte.
+        // On a real path, the checksums of the headers detect a flipped bit in the headers. The
+        // simulation changes the first byte instead.
         let byte = (bit / 8).saturating_sub(IP_UDP_HEADERS);
         self.bytes[byte] ^= 1 << (bit % 8);
     }

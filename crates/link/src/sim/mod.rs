@@ -79,7 +79,7 @@ pub struct WorldConfig {
     pub controller: WorldControllerFactory,
     /// Maximum size of the buffers of each connection.
     pub memory_max: ByteCount,
-    /// Time without packets after which a site abandons the connection.
+    /// Time after which a site abandons the connection if no packet arrives.
     pub idle_timeout: Duration,
 }
 
@@ -187,8 +187,7 @@ impl SimWorld {
         self.pair.progress(id)
     }
 
-    /// Runs until the sender has the confirmation that all bytes arrived, or until `limit` has
-    /// passed.
+    /// Runs until the receiver confirms that all bytes arrived, or until `limit` has passed.
     ///
     /// Returns the duration of the transfer. Returns `None` if the transfer failed or did not end
     /// in time.

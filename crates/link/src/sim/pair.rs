@@ -249,7 +249,7 @@ impl SimPair {
             local,
         );
         site.inbox = Inbox::default();
-        // Its applications are gone, too.
+        // The site's applications have also ended.
         let own = self.transfers.iter_mut().filter(|it| it.from == side);
         for transfer in own.filter(|it| it.progress.confirmed.is_none()) {
             transfer

@@ -40,7 +40,7 @@ impl ReadingSchedule {
         if self.swallows > 0.0 {
             return LUMP_BYTES_MAX as usize;
         }
-        // Time without bytes to read is lost.
+        // The limit prevents the allowance from growing further while no bytes wait.
         self.allowance = (self.allowance + elapsed_s * self.bytes_per_s).min(2.0 * self.lump());
         if self.allowance < self.lump() {
             return 0;

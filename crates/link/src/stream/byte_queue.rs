@@ -60,8 +60,8 @@ impl ByteQueue {
         self.joined.extend_from_slice(&data);
     }
 
-    /// Removes the first pieces and returns them as one buffer of at most `len_max` bytes. A first
-    /// piece that is larger than `len_max` is returned alone.
+    /// Removes the first pieces and returns them as one buffer of at most `len_max` bytes. If the
+    /// first piece is larger than `len_max`, the function returns only this piece.
     pub(crate) fn pop_joined(&mut self, len_max: usize) -> Option<Bytes> {
         let (mut queue, mut len) = (0, 0);
         for piece in &self.whole {

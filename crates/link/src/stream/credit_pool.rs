@@ -303,7 +303,7 @@ mod tests {
                         }
                     }
                     3 if !announcements.is_empty() => {
-                        // Any announcement may arrive, and all earlier ones are lost.
+                        // Any announcement may arrive, and all earlier announcements are lost.
                         let at = index.index(announcements.len());
                         sender.announce(announcements[at]);
                         announcements.drain(..=at);

@@ -304,9 +304,9 @@ impl StreamMemory {
     /// stream's own growth counts as free.
     ///
     /// A second limit is proportional to the square of the free fraction. It is also proportional
-    /// to the number of slots that were read or, if a slot is missing, that arrived. Buffers absorb
-    /// the first slots even if the reader has stalled. These slots therefore count only while more
-    /// than half of the growth memory is free.
+    /// to the number of slots that were read. If a slot is missing, the number of arrived slots
+    /// counts instead. Buffers absorb the first slots even if the reader has stalled. These slots
+    /// therefore count only while more than half of the growth memory is free.
     pub(crate) fn window_max(
         &self,
         share: InitialWindow,

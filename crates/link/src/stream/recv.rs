@@ -351,9 +351,9 @@ impl RecvHalf {
         self.next + window >= self.announced_credit + (window / 8).max(1)
     }
 
-    /// Makes the granted credit follow the reader's drain rate from now on. If the peer has version
-    /// 2, no other limit applies to the bytes that still wait for a slow server after the client's
-    /// last byte.
+    /// Makes the granted credit follow the reader's drain rate from now on. With a peer of version
+    /// 2, only this credit limits the bytes that wait for a slow server after the client's last
+    /// byte.
     pub(crate) fn pace(&mut self) {
         self.is_paced = true;
     }

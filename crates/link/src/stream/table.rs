@@ -80,8 +80,8 @@ pub(crate) struct StreamTable {
     peer_limit: u32,
     /// Total number of streams that the peer has opened.
     peer_count: u32,
-    /// Counts (see [`StreamNumber`]) of implicitly opened streams. A frame of a later stream
-    /// arrived first.
+    /// Count fields (see [`StreamNumber`]) of implicitly opened streams. Such a stream opens
+    /// because a frame of a later stream arrived first.
     peer_skipped: BTreeSet<u32>,
     peer_open: u32,
     announced_limit: u32,

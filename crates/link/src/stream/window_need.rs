@@ -69,8 +69,8 @@ impl WindowNeed {
     }
 }
 
-/// Returns how many round trips of reading a window covers if the fraction `free` of memory is
-/// free.
+/// Returns the number of round trips for which a window covers the reader's need. `free` is the
+/// free fraction of memory.
 pub(super) fn round_trips(free: f64) -> f64 {
     ROUND_TRIPS_MIN + (ROUND_TRIPS_MAX - ROUND_TRIPS_MIN) * free.powi(12)
 }
@@ -80,12 +80,12 @@ pub(super) fn gap_share(free: f64) -> f64 {
     GAP_SHARE_MIN + (GAP_SHARE_MAX - GAP_SHARE_MIN) * free.powi(4)
 }
 
-/// Round trips of reading that a window covers while memory is short: one round trip, plus a margin
-/// until new credit is sent.
+/// Number of round trips for which a window covers the reader's need while memory is short. The
+/// value is one round trip, plus a margin until new credit is sent.
 const ROUND_TRIPS_MIN: f64 = 1.25;
-/// Round trips of reading that a window covers while all memory is free.
+/// Number of round trips for which a window covers the reader's need while all memory is free.
 const ROUND_TRIPS_MAX: f64 = 8.0;
-/// Round trips of reading that the window of a paced stream covers.
+/// Number of round trips for which the window of a paced stream covers the reader's need.
 const PACED_ROUND_TRIPS: f64 = 2.0;
 /// Minimum window of a paced stream in slots: 384 KiB, the initial grant of version 2.
 const PACED_MIN: u64 = 271;

@@ -62,7 +62,8 @@ pub(crate) enum Frame<'a> {
     /// Round-trip time that the sender of the frame measured. The receiver of the frame computes
     /// its report interval from this time.
     PathHint { rtt_us: u64 },
-    /// Requests reports on all packets from `number` on, because earlier reports on them were lost.
+    /// Requests reports about all packets from `number` on, because earlier reports about these
+    /// packets were lost.
     TellFrom { number: u64 },
     /// Maximum rate at which the receiver of the frame may send, in bytes per second. Zero means no
     /// limit.

@@ -89,7 +89,7 @@ impl Siege {
             let side = [SimSite::A, SimSite::B][self.turn as usize % 2];
             self.world.restart(side, &self.config);
             self.restarts += 1;
-            // Its own transfers are lost with its state.
+            // The restarted site loses its own transfers together with its state.
             self.running[side as usize] = None;
         }
     }

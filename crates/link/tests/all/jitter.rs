@@ -12,9 +12,9 @@ use wansim::{Jitter, PathConfig};
 const RTT: Duration = Duration::from_millis(180);
 
 /// Returns a path configuration with jitter but without reordering. Each packet is up to 20 ms
-/// earlier or later, and delayed at least as long as the slowest packet sent shortly before it. At
-/// a low rate, delays are therefore spread over 40 ms. At a high rate, nearly all delays are close
-/// to the maximum.
+/// earlier or later. Each packet also waits for all packets that were sent before it. At a low
+/// rate, delays are therefore spread over 40 ms. At a high rate, nearly all delays are close to the
+/// maximum.
 fn config(seed: u64, is_both_ways: bool) -> WorldConfig {
     let rate = BitRate::mbit(270);
     let path = PathConfig {

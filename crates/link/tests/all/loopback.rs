@@ -309,7 +309,7 @@ async fn peers_come_and_go_and_what_was_under_way_to_one_ends_with_it() {
     let refused = b.open(PeerId(0), StreamClass::Bulk).await;
     assert!(refused.is_err(), "it is not admitted again");
 
-    // Named again it is admitted again.
+    // After its return to the configuration, b may connect again.
     let of_b = PeerConfig {
         endpoint: Some(b.local_addr().to_string()),
         ..of_b

@@ -63,7 +63,8 @@ fn a_transfer_goes_on_after_a_twenty_second_outage() {
         );
         let before = world.progress(id).delivered;
         world.change_paths(|path| path.outage = false);
-        // Full rate within three round trips of the first probe that gets through.
+        // The link reaches the full rate within three round trips after the first probe that
+        // arrives.
         world.run_for(Duration::from_millis(500) + 3 * RTT);
         let start = world.progress(id).delivered;
         world.run_for(Duration::from_secs(1));
@@ -115,7 +116,7 @@ fn a_restarted_peer_differs_from_a_silent_one_within_two_seconds() {
         let config = config(1);
         let mut world = SimWorld::new(&config);
         let id = under_way(&mut world, ByteCount::megabytes(40));
-        // Killed, and back after five seconds.
+        // The site is killed, and starts again after five seconds.
         world.set_stopped(side, true);
         world.run_for(Duration::from_secs(5));
         world.restart(side, &config);
@@ -219,7 +220,7 @@ fn a_peer_that_moves_to_another_host_is_measured_anew() {
         .expect("it ends");
 }
 
-/// Moves a peer to another path. The round-trip time of the new path is 600 times that of the
+/// Moves a peer to another path. The round-trip time of the new path is 600 times as long as on the
 /// former path.
 #[test]
 fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
@@ -310,7 +311,8 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
     );
     let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
     let sent_before = world.sent_to(stranger);
-    // The same datagrams from another address, each with one bit flipped, and noise.
+    // The site receives the same datagrams from another address, each with one flipped bit. It also
+    // receives random bytes.
     for (index, datagram) in recorded
         .iter()
         .enumerate()

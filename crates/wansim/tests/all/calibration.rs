@@ -140,7 +140,8 @@ fn a_policer_passes_its_burst_and_then_its_rate_without_delay() {
         .arrivals
         .windows(2)
         .position(|pair| pair[1].1.number > pair[0].1.number + 1);
-    // During the burst a packet of 1500 bytes costs 1000, since 500 are earned between two packets.
+    // During the burst, a packet of 1500 bytes removes 1000 tokens, since 500 tokens arrive between
+    // two packets.
     let burst = first_drop.expect("more is sent than passes") + 1;
     assert!((999..=1001).contains(&burst), "{burst}");
     let passed_bits = run.arrivals.len() as f64 * 12_000.0 - 8e6;
@@ -158,7 +159,8 @@ fn a_policer_passes_its_burst_and_then_its_rate_without_delay() {
 
 #[test]
 fn a_full_queue_holds_its_bytes_and_drops_the_rest() {
-    // 10 packets of 1500 bytes fit, and 25 arrive at once. The line has 12 Mbit/s, 1 ms a packet.
+    // 10 packets of 1500 bytes fit, and 25 arrive at once. The line has 12 Mbit/s, so a packet
+    // takes 1 ms.
     let config = PathConfig {
         rate: Some(BitRate::mbit(12)),
         queue: ByteCount::new(15_999),

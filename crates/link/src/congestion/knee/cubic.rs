@@ -29,7 +29,7 @@ impl CubicWindow {
         }
     }
 
-    /// Returns the window for the time one round trip from now. `packet_bytes` is the size of a
+    /// Returns the window that applies one round trip from now. `packet_bytes` is the size of a
     /// packet.
     pub(super) fn window_bytes(
         &mut self,
@@ -51,7 +51,7 @@ impl CubicWindow {
     /// Cuts the window `window_bytes` after a loss. Returns the new window.
     pub(super) fn cut(&mut self, window_bytes: f64, now_s: f64) -> f64 {
         // Fast convergence (RFC 9438 section 4.7): a window that did not regain its maximum leaves
-        // room for others.
+        // room for other flows.
         self.window_max_bytes =
             if Mechanism::FastConvergence.acts(window_bytes < self.window_max_bytes) {
                 window_bytes * (1.0 + BETA) / 2.0

@@ -21,9 +21,9 @@ pub enum Mechanism {
     GrowthPause,
     /// One report grows the window as if it acknowledged at most one window of bytes.
     GrowthBound,
-    /// More bytes may be in flight on a path that loses packets.
+    /// The limit of bytes in flight is higher on a path that loses packets.
     InFlightForLoss,
-    /// More bytes may be in flight on a path that reorders packets.
+    /// The limit of bytes in flight is higher on a path that reorders packets.
     InFlightForReordering,
     /// When the base round-trip time changes, the controller keeps the rate and changes the window.
     RateAcrossRoutes,
@@ -31,8 +31,7 @@ pub enum Mechanism {
     StaleWindow,
     /// Before the first train is measured, the sender stops earlier if no reports arrive.
     StartSilence,
-    /// Without reports, the sender continues for as long as the longest recent gap between two
-    /// reports.
+    /// If reports stop, the sender continues for the longest recent time between two reports.
     ReportGap,
     /// The estimate of the capacity excludes packets that were dropped before the bottleneck.
     PassedPart,
@@ -76,13 +75,13 @@ pub enum Mechanism {
     HoldEmpty,
     /// The loss floor is measured while a drain keeps the queue empty.
     LearnInDrain,
-    /// While drains fail, background traffic tests the route more and more rarely.
+    /// While drains fail, the time between route tests of background traffic becomes longer.
     RareTests,
     /// If a queue does not become empty, the controller tests whether the route became longer.
     RouteTest,
     /// If a queue appears suddenly, the controller tests the route before any drain.
     SuddenQueue,
-    /// A repeated drain leaves at least half of the window.
+    /// A repeated drain never leaves less than half of the window.
     DrainAgainMin,
     /// A delay that a drain has reduced counts as a queue, not as a longer route.
     RouteUnmoved,
@@ -96,9 +95,10 @@ pub enum Mechanism {
     GentleStart,
     /// After a cut for loss, the gain rises slowly.
     GentleGrowth,
-    /// Below the capacity of the last drain, the window grows fast.
+    /// The window grows fast while it is far below the capacity measured at the last drain.
     FastReturn,
-    /// Well above the capacity of the last drain, the gain doubles each round.
+    /// The gain doubles each round while the window is well above the capacity measured at the last
+    /// drain.
     FastBeyond,
     /// The growth of one round builds at most a queue as long as the queue threshold.
     GainCap,
@@ -115,9 +115,11 @@ pub enum Mechanism {
     LearnAfterCut,
     /// If the losses before a cut exceeded the new floor, only a part of the window is restored.
     PassedBeforeCut,
-    /// A cut goes down to the delivery rate if that rate is below the rate computed from losses.
+    /// The window after a cut depends on the losses or on the delivery rate, whichever gives the
+    /// smaller window.
     PassedByDelivery,
-    /// An experiment ends earlier once it has as many packets as the count before the experiment.
+    /// The time limit of an experiment is shorter if the experiment has as many packets as the
+    /// count before it.
     ExperimentTimeout,
     /// On a slow path, an experiment ends with few packets.
     FewPackets,
@@ -150,7 +152,7 @@ pub enum Mechanism {
     /// The window grows eightfold per round trip while it is far below a lower limit of the
     /// capacity.
     Eightfold,
-    /// The window is set at once for half of the rate that a train shows, without gradual growth.
+    /// The window grows at once to the value for half of a train's rate.
     TrainLeap,
     /// If a train and later arrivals show a much lower rate, the controller reduces the window.
     Disproven,
@@ -195,7 +197,7 @@ pub enum Mechanism {
     CompeteTest,
     /// After two rounds with an empty queue, the sender stops competing with CUBIC's growth.
     EmptyRounds,
-    /// A second test of the queue starts before the regular interval has passed.
+    /// A second test of the queue follows sooner than after the regular interval.
     SecondTest,
     /// The sender stops competing only after two tests with an empty queue.
     TwoTests,

@@ -10,9 +10,9 @@
 //! the drain does not empty the queue, the route has become longer, or other flows fill the queue.
 //!
 //! Losses matter only in excess of the loss floor. The floor is measured far below the path's
-//! capacity. An experiment can raise the floor, and every count with fewer losses lowers it. If
-//! loss without a queue is the only sign of congestion, as at a policer, the window grows as
-//! CUBIC's window. The benches `controller` and `fair` show the results.
+//! capacity. An experiment can raise the floor, and every count with fewer losses lowers it. At a
+//! policer, loss without a queue is the only sign of congestion. The window then grows as CUBIC's
+//! window. The benches `controller` and `fair` show the results.
 //!
 //! Each submodule holds one measurement: [`queue`], [`capacity`], [`floor`], [`competing_flows`],
 //! [`policer_detector`], [`report_times`]. [`path_model`] holds all measurements and the window. A
@@ -73,7 +73,7 @@ impl Knee {
     /// Updates the measurements of the path. If the base round-trip time changes, the controller
     /// keeps the rate and changes the window.
     fn measure(&mut self, digest: &Digest<'_>, since_report_s: f64, now_s: f64) {
-        // A queue on an idle link belongs to others, or does not exist.
+        // While the link is idle, this sender causes no queue.
         let queue_s = if self.is_idle(digest) {
             0.0
         } else {
@@ -86,7 +86,8 @@ impl Knee {
             self.path.look_again(now_s);
             self.follow(Transition::Grow, now_s);
         }
-        // The round-trip time of a packet sent before a silence measures the silence.
+        // If a packet was sent before the reports stopped, its round-trip time includes the time
+        // without reports.
         let is_telling = |sample_s: &f64| !is_stale || *sample_s < SENT_IN_SILENCE * since_report_s;
         let digest = Digest {
             rtt_s: digest.rtt_s.filter(is_telling),
@@ -95,7 +96,7 @@ impl Knee {
         let factor = self.path.measure(&digest, queue_s, now_s);
         if Mechanism::RateAcrossRoutes.acts(factor != 1.0 && self.mode.window_fits_base_rtt()) {
             self.path.window_bytes *= factor;
-            // Losses of the previous path are no evidence about this one.
+            // Losses of the previous path are no evidence about the present path.
             self.path.floor.begin_count(now_s);
         }
     }
@@ -180,7 +181,7 @@ impl Controller for Knee {
     }
 
     /// Returns the limit of bytes in flight. The limit lets pacing continue until the slowest
-    /// report on a packet arrives.
+    /// report about a packet arrives.
     fn window_bytes(&self) -> f64 {
         let path = &self.path;
         let base_s = path.base_s();

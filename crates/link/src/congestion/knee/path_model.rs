@@ -63,8 +63,8 @@ impl PathModel {
 
     /// Adds the delays and rates of a report. `queue_s` is the queueing delay before the report.
     ///
-    /// If the base round-trip time has changed suddenly, the function returns the factor for a
-    /// window at an unchanged rate. Otherwise it returns 1.
+    /// If the base round-trip time has changed suddenly, the function returns the factor by which
+    /// the window must change to keep the rate. Otherwise the function returns 1.
     pub(super) fn measure(&mut self, digest: &Digest<'_>, queue_s: f64, now_s: f64) -> f64 {
         if let Some(rtt_s) = digest.rtt_s {
             // Time that the packets in flight take at the rate of a train.
@@ -173,18 +173,19 @@ impl PathModel {
         self.queue.threshold_s(rate, self.packet_bytes)
     }
 
-    /// Whether packets sent since the last cut show a queue that ends growth.
+    /// Whether the queue is long enough to end growth. Only packets sent since the last cut count.
     pub(super) fn queue_shows(&self) -> bool {
         self.queue.shows(self.threshold_s())
     }
 
-    /// Whether packets sent since the last cut show a queue that ends start-up.
+    /// Whether the queue is long enough to end start-up. Only packets sent since the last cut
+    /// count.
     pub(super) fn queue_shows_in_start(&self) -> bool {
         let threshold_s = self.queue.start_threshold_s(self.threshold_s());
         self.queue.shows(threshold_s)
     }
 
-    /// Whether packets sent since the last cut show that the queue is empty.
+    /// Whether the queue is empty. Only packets sent since the last cut count.
     pub(super) fn queue_is_seen_empty(&self) -> bool {
         self.queue.is_seen_empty(self.threshold_s())
     }

@@ -101,7 +101,7 @@ fn a_peer_that_reports_everything_unseen_is_detected_within_a_thousand_packets()
         if sites.a.writable(key) > 0 {
             sites.a.write(key, Bytes::from(vec![1; 100_000]));
         }
-        // B has received nothing of it.
+        // The report of B is false: B has received none of these packets.
         let low = next.saturating_sub(500);
         let mut blocks = Vec::new();
         varint::put(&mut blocks, next - 1 - low);
@@ -161,7 +161,7 @@ fn a_last_flight_from_elsewhere_sends_no_data_there() {
     let victims = sites.bytes_by_address().remove(&victim()).unwrap_or(0);
     assert!(victims <= AMPLIFICATION_MAX * brought, "{victims} bytes");
 
-    // At its own address the peer is served.
+    // The peer receives data at its own address.
     let before = sites.bytes_by_address().remove(&at_a()).unwrap_or(0);
     sites.exchange(200);
     let after = sites.bytes_by_address().remove(&at_a()).unwrap_or(0);
@@ -249,7 +249,8 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
         waiting_max = waiting_max.max(waiting);
     }
     assert!(streams > 100, "they were opened, read and ended: {streams}");
-    // For each stream, one end record and one report that the peer's bytes have been read may wait.
+    // For each stream, two frames may wait: the end record, and the frame that states that the
+    // peer's bytes were read.
     let streams_max = crate::stream::memory::streams_max(64 << 20) as usize;
     assert!(waiting_max <= 4 * streams_max, "{waiting_max} frames wait");
 }

@@ -20,7 +20,7 @@ fn a_challenge_is_answered_though_the_peer_is_found_elsewhere_meanwhile() {
         let connection = endpoint.connections.values().next();
         connection.expect("it is up").path.remote
     };
-    // Both have moved, and send.
+    // Both endpoints have moved, and send packets.
     sites.pass(Duration::from_secs(6));
     let (from_a, from_b) = (sites.sent_by_a(), sites.sent_by_b());
     for datagram in from_a {

@@ -7,7 +7,7 @@ fn a_silent_peer_wakes_us_ten_times_a_second_at_most() {
     for delay_ms in [1, 10, 100, 300] {
         let mut pair = EndpointPair::new(Duration::from_millis(delay_ms));
         if delay_ms == 300 {
-            // As in transparent mode.
+            // The transparent mode also uses a short keep-alive interval.
             pair.sites.a.set_keep_alive(Duration::from_millis(200));
         }
         pair.run(Duration::from_secs(20));

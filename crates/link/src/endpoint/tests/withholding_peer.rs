@@ -99,7 +99,8 @@ fn a_peer_that_reports_nothing_directs_no_bulk_at_an_address_that_it_has_left() 
         let to_victim = sent(&mut sites.a, sites.now).into_iter();
         let to_victim = to_victim.filter(|(to, _)| *to == victim());
         let bytes: usize = to_victim.map(|(_, bytes)| bytes.len()).sum();
-        // The first window is an estimate and is sent at once, as at the start of a connection.
+        // The first window is an estimate. The sender sends it at once, like the first window of a
+        // new connection.
         if round >= 1500 {
             sent_there += bytes;
         }

@@ -74,8 +74,8 @@ fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
         let settled = &delays_ms[delays_ms.len() / 4..delays_ms.len() * 9 / 10];
         let fooled = settled.iter().filter(|ms| **ms != 40).count();
         println!("{gap_us} us: {fooled} of {}", settled.len());
-        // Without the deviation 72 of 88 are late at 1000 us, and with it 34, which the sender has
-        // to handle.
+        // At 1000 us, 72 of 88 samples are late without the deviation, and 34 with the deviation.
+        // The sender must handle the late samples.
         assert!(settled.len() > 50 && 2 * fooled < settled.len());
     }
 }
@@ -84,8 +84,8 @@ fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
 /// without other packets, and seem to have as many arrived neighbours as usual.
 #[test]
 fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
-    // One packet each 20 us until the sender pauses; one in ten skips the path's 90 ms and its
-    // queue.
+    // The sender sends one packet each 20 us until it pauses. One packet in ten skips the path's 90
+    // ms and its queue.
     let overflows = 10_000;
     let mut arrivals: Vec<(u64, u64)> = Vec::new();
     let mut sent_us = vec![0; 13_000];
@@ -100,8 +100,8 @@ fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
         }
     }
     arrivals.sort_unstable();
-    // The neighbours of later packets were sent after the overflow. They end a sixteenth of a round
-    // trip, or 113 packets, before a packet, and are 225.
+    // The neighbours of later packets were sent after the overflow. A packet has 225 neighbours.
+    // The last neighbour was sent a sixteenth of a round trip, or 113 packets, before the packet.
     let neighbours_from = overflows + 400;
     let run = fooled(
         &arrivals,
@@ -166,7 +166,8 @@ fn of_overtakers_few_are_sampled_when_a_burst_follows_a_pause_or_a_slow_phase() 
         arrivals.sort_unstable();
         let run = fooled(&arrivals, sent_us, slow);
         assert!(run.log.front.number > slow + 19_000);
-        // 44 were, before the log compared packets of a burst with each other.
+        // Before the log compared packets of a burst with each other, 44 overtaking packets were
+        // sampled.
         assert!(
             run.fooled <= 8,
             "{slow_us}: {} overtakers were sampled",
@@ -287,11 +288,11 @@ fn reports_per_s(rtt: Duration, gap: Duration) -> usize {
 #[test]
 fn reports_are_as_many_as_are_cheap_and_few_on_a_short_path() {
     let (ms, us) = (Duration::from_millis, Duration::from_micros);
-    // 1 Gbit/s: a fiftieth of a percent.
+    // 1 Gbit/s: reports take a fiftieth of a percent of the arriving bytes.
     assert!((100..=320).contains(&reports_per_s(ms(200), us(12))));
-    // 10 Mbit/s: eight a round trip, or five where those are dear.
+    // 10 Mbit/s: eight reports per round trip, or five if eight would take too many bytes.
     assert!((24..=42).contains(&reports_per_s(ms(200), us(1200))));
-    // The same at 3 ms, which hold three packets.
+    // 10 Mbit/s with a round trip of 3 ms, in which three packets arrive.
     assert!((30..=60).contains(&reports_per_s(ms(3), us(1200))));
 }
 
@@ -346,7 +347,7 @@ fn a_loss_that_comes_and_goes_makes_no_long_reports() {
             }
         }
     };
-    // Each second one is missing.
+    // Every second packet is missing.
     let mut numbers = (0..).step_by(2);
     for number in numbers.by_ref().take(WINDOW as usize / 2) {
         log.insert(number, 100, ContentKind::Data, now);

@@ -123,8 +123,8 @@ impl Enemy {
 
     fn make_core(&mut self, now: Instant) -> Node {
         self.cores_made += 1;
-        // Its memory limits the bytes that others may send to it: sometimes hardly anything,
-        // sometimes many.
+        // The enemy's memory limits the bytes that other endpoints may send to it. The memory
+        // varies from small to very large.
         let memory_max = ByteCount::mebibytes([1, 16, 64, 4096][self.random.below(4)]);
         let unix_ns = super::UNIX_NS + (now - self.start).as_nanos() as u64 + self.cores_made;
         let config = NodeConfig {
@@ -241,8 +241,8 @@ impl Enemy {
             datagram.from = THIRD;
         }
         if self.has(Strategy::MovesInHandshake) {
-            // The last flight of each second connection, and the packets after it for a while, come
-            // from another address.
+            // In every second connection, the last flight and the next packets come from another
+            // address.
             let kind = packet::classify(&datagram.bytes).map(|(kind, _)| kind);
             let is_away = match kind {
                 Ok(DatagramKind::Handshake) => self.cores_made.is_multiple_of(2),
@@ -296,7 +296,7 @@ impl Enemy {
         }
         if self.has(Strategy::OpensAll) {
             let payload = self.liar().opening();
-            // It opens more streams than permitted with some seeds.
+            // With some seeds, the enemy opens more streams than permitted.
             let dares = self.seed % 2 == 1 && self.random.chance(0.5);
             if dares || self.liar().streams_opened() < streams_max {
                 self.seal(&payload, now, send);
@@ -324,7 +324,8 @@ impl Enemy {
             let is_rare =
                 |it: &Strategy| matches!(it, Strategy::FloodCycles | Strategy::FloodHellos);
             if count > floods.len() && is_rare(&strategy) {
-                // Its packets are expensive enough: one of each at a time.
+                // The packets of such a flood cause much work, so only one packet of each flood is
+                // sent at a time.
                 if floods.iter().all(is_rare) {
                     self.budget_bytes = 0.0;
                 }
@@ -351,7 +352,7 @@ impl Enemy {
         }
         self.next_core = now + CORE_EVERY;
         if self.cores.len() >= CORES_MAX && self.random.chance(0.9) {
-            // The victim's tables are to fill up, too.
+            // Usually no connection is replaced, so that the gateway's tables fill up, too.
             return;
         }
         if self.has(Strategy::Restarts) {
@@ -437,14 +438,14 @@ impl Enemy {
                 if strategy == Strategy::FloodJumps {
                     self.jumped += WINDOW - 1 + self.random.below(2) as u64;
                 } else {
-                    // Every second number is missing. Some of them come late, so that reports go
-                    // far back.
+                    // Every second number is missing. Some of the missing packets come late, so
+                    // that reports must cover much older packets.
                     self.jumped += 2;
                     if self.flooded.is_multiple_of(LATE_EACH) {
                         behind = 2 * self.random.below(LATE_BY_MAX) as u64 + 1;
                     }
                     if self.jumped > GAPS_MAX {
-                        // From now on it sends hardly anything except late packets.
+                        // From now on, the enemy sends almost only late packets.
                         behind = 2 * self.random.below(LATE_BY_MAX) as u64 + 1;
                         self.jumped = GAPS_MAX;
                         self.budget_bytes = self.budget_bytes.min(0.0);

@@ -118,7 +118,7 @@ impl SiegeGateway {
         self.node.endpoint.handle_timeout(now);
         self.node.act(now);
         self.node.transmit(now, |datagram| leaving.push(datagram));
-        // The driver asks once more before it sleeps.
+        // Before it sleeps, the driver asks for the next deadline once more.
         self.wake = self.node.endpoint.next_timeout(now);
         let work = &mut self.work;
         let heap = (self.meters.heap_bytes)() - heap;

@@ -159,7 +159,7 @@ impl Liar {
             lie.delay_us = self.any_number();
         }
         if self.lies(DelayLies) {
-            // Claims that it was held for that long, so that the round trip looks shorter.
+            // Overstates the delay of the report at the peer, so that the round trip seems shorter.
             lie.delay_us += self.random.below(40_000) as u64;
         }
         if self.lies(ReportBytes) {
@@ -324,7 +324,7 @@ impl Liar {
                     }
                 }
             }
-            // It waits until it may open more.
+            // The enemy waits until it may open more streams.
             FloodResets if self.turn >= self.streams_max => {
                 self.turn = self.streams_max;
                 Frame::Ping.put(&mut out);
@@ -380,7 +380,7 @@ impl Liar {
                         hash,
                     }
                     .put(&mut out);
-                    // It has been read by now.
+                    // The earlier stream `done` has been read by now.
                     if let Some(done) = count.checked_sub(2 * cycles)
                         && done > STREAMS_OF_CORE
                     {

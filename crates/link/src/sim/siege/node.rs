@@ -273,8 +273,8 @@ impl Node {
     }
 }
 
-/// Time without packets after which a node abandons a connection. This is also the maximum time for
-/// which state of the enemy remains after the enemy has left.
+/// Time after which a node abandons a connection if no packet arrives. This is also the maximum
+/// time for which state of the enemy remains after the enemy has left.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_BYTES: usize = 64 * 1024;
 /// Maximum number of streams to which one node writes without end.

@@ -333,7 +333,7 @@ fn a_stream_beside_stalled_ones_grows_with_its_reader() {
             streams.widen(number, |_| Some(WindowShortage::Reader { read }));
             window = streams.get(number).expect("it is open").recv.window();
         }
-        // 7.5 MB keep 300 Mbit/s full over 200 ms.
+        // 7.5 MB fill a path of 300 Mbit/s and 200 ms.
         let bytes = window * SLOT_SIZE as u64;
         assert!(bytes > 7_500_000, "{bytes} beside {stalled}");
     }

@@ -7,7 +7,7 @@
 //! - Packet [trains](train) show the capacity before the sender fills the path.
 //! - The [delivery rate](delivery_rate) counts only bytes that arrived.
 //!
-//! The module also stores the capacity from the last time that the path was full. The caller
+//! The module also stores the capacity that was measured when the path was last full. The caller
 //! chooses the sending rate.
 
 use crate::congestion::knee::Mechanism;
@@ -60,7 +60,7 @@ impl CapacityEstimate {
         let paused_s = |last: &PacketArrival| arrival.sent_s - last.sent_s;
         let pause_s = self.points.back().map_or(0.0, paused_s);
         if pause_s > POINTS_PAUSE_S.max(base_s) {
-            // A rate over the pause would be the application's.
+            // A rate measured across the pause would be the application's rate.
             self.points.clear();
         }
         if self.points.len() == POINTS_MAX {
@@ -89,7 +89,7 @@ impl CapacityEstimate {
         let Some(last) = self.points.back().copied() else {
             return;
         };
-        // Keep one point that is old enough, and all newer ones.
+        // Keep one point that is old enough, and all newer points.
         while self.points.get(1).is_some_and(|point| {
             last.received_s - point.received_s >= span_min_s
                 && last.number >= point.number + PACKETS_MIN
@@ -119,8 +119,8 @@ impl CapacityEstimate {
         }
     }
 
-    /// Returns the capacity to store for a later connection: the capacity from the last time that
-    /// the path was full.
+    /// Returns the capacity to store for a later connection: the capacity measured when the path
+    /// was last full.
     ///
     /// If the path was never full, the function returns the newest measurement. Otherwise the
     /// newest measurement is ignored, since light traffic shows only the application's rate.
@@ -150,14 +150,14 @@ impl CapacityEstimate {
     pub(super) fn estimate(&self, sent: f64, passed: f64, was_app_limited: bool) -> f64 {
         let least = Mechanism::EstimateMin.value(ESTIMATE_MIN, 0.01) * sent;
         let mut capacity = self.measured.unwrap_or(least);
-        // Packets dropped before the bottleneck make the measured rate the sender's own.
+        // If packets are dropped before the bottleneck, the measured rate is the sender's rate.
         capacity *= passed;
         let spans_pause = self
             .paused_after_s
             .is_some_and(|paused_s| self.measured_from_s <= paused_s);
         if Mechanism::PeakAfterPause.acts(was_app_limited || spans_pause) {
-            // The measured rate spans the pause and is too low, since the sent packets did build a
-            // queue.
+            // The measurement includes the pause, so the measured rate is too low. The queue shows
+            // that the sender exceeded the capacity.
             let peak = self.peak().unwrap_or(capacity);
             capacity = capacity.max(peak.min(AFTER_PAUSE_MAX * sent));
         }
@@ -172,15 +172,15 @@ impl CapacityEstimate {
     }
 }
 
-/// Least span of the measurement: as a fraction of the base round-trip time, as a time, and as a
-/// count of packet numbers.
+/// Least span of the measurement, as a fraction of the base round-trip time. The second value is in
+/// seconds. The third value is a number of packets.
 ///
 /// A longer span is less noisy, but detects a change of the capacity with more delay.
 const SPAN: f64 = 1.0 / 4.0;
 const SPAN_MIN_S: f64 = 0.002;
 const PACKETS_MIN: u64 = 16;
-/// Time without packets after which the measurement discards all older arrivals. If the base
-/// round-trip time is longer, the base round-trip time applies instead.
+/// Time without packets after which the measurement discards all older arrivals. A longer base
+/// round-trip time replaces this value.
 const POINTS_PAUSE_S: f64 = 1.0;
 /// Maximum number of arrivals from which the capacity is computed.
 const POINTS_MAX: usize = 4096;

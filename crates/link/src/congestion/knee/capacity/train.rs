@@ -28,8 +28,8 @@ pub(in super::super) struct TrainCapacity {
     pub(in super::super) rate_bytes_per_s: f64,
     /// Whether the capacity may be higher than `rate_bytes_per_s`.
     ///
-    /// This is so if the train arrived within the resolution of the receiver's timer, or if jitter
-    /// spread the train.
+    /// The capacity may be higher if the whole train arrived within the resolution of the
+    /// receiver's timer, or if jitter spread the train.
     pub(in super::super) is_lower_bound: bool,
 }
 
@@ -87,7 +87,7 @@ impl PacketTrains {
         })
     }
 
-    /// Whether too little application data is the reason that no train has shown the capacity.
+    /// Whether no train has shown the capacity because the application had too little data.
     pub(in super::super) fn lacked_data(&self) -> bool {
         let shows = self.newest.is_some_and(|train| !train.is_lower_bound);
         self.is_waiting() || self.is_short && !shows
@@ -139,8 +139,8 @@ impl TrainCapacity {
     /// pairs shows more than twice the median, jitter has spread the packets. The median is then
     /// only a lower limit of the capacity.
     ///
-    /// The function also returns `None` if one packet is in more than half of the pairs and one gap
-    /// is most of the spread. That packet may have overtaken the other packets.
+    /// The function also returns `None` if more than half of the pairs contain the same packet, and
+    /// one gap makes up most of the spread. That packet may have overtaken the other packets.
     fn of(arrivals: &[PacketArrival]) -> Option<Self> {
         let mut s_per_byte = Vec::new();
         let mut bytes_max: u64 = 0;
@@ -177,7 +177,7 @@ impl TrainCapacity {
     }
 }
 
-/// Whether one gap between two arrivals is most of the time between the first and the last arrival.
+/// Whether a single gap makes up most of the time between the first and the last arrival.
 fn has_gap(arrivals: &[PacketArrival]) -> bool {
     let mut received_s: Vec<f64> = arrivals.iter().map(|it| it.received_s).collect();
     received_s.sort_unstable_by(f64::total_cmp);
@@ -196,11 +196,11 @@ pub(in super::super) fn packets_to_time(rate_bytes_per_s: f64, packet_bytes: f64
 /// Intended duration of a train at the bottleneck: well above the resolution of the receiver's
 /// timer.
 const TRAIN_TIME_S: f64 = 0.001_5;
-/// Least number of packets of a train after the first train. The train fills at least half of the
-/// usual queue threshold.
+/// Least number of packets in every train except the first train. Such a train fills at least half
+/// of the usual queue threshold.
 pub(in super::super) const TRAIN_PACKETS_MIN: f64 = 16.0;
-/// Maximum number of packets of a train after the first train: 1.5 ms at 2 Gbit/s. A longer train
-/// would be a burst that shallow queues drop.
+/// Maximum number of packets in every train except the first train: 1.5 ms at 2 Gbit/s. A longer
+/// train would be a burst that shallow queues drop.
 pub(in super::super) const TRAIN_PACKETS_MAX: f64 = 256.0;
 /// Least difference between the packet numbers of two compared packets of a train. Packets with
 /// closer numbers may arrive within one tick of the receiver's timer.
@@ -214,8 +214,8 @@ const ARRIVALS_MAX: usize = 48;
 /// Least time from the first to the last arrival of a train. A shorter time comes from the
 /// resolution of the receiver's timer, not from the path.
 const SPREAD_MIN_S: f64 = 0.000_5;
-/// Multiple of the median rate. If a quarter of the pairs exceeds the multiple, jitter has spread
-/// the packets. Without jitter, a bottleneck spreads all pairs equally.
+/// Multiple of the median rate. If a quarter of the pairs shows a rate above the multiple, jitter
+/// has spread the packets. Without jitter, a bottleneck spreads all pairs equally.
 const FASTER_BY_JITTER: f64 = 2.0;
 /// Fraction of a train's spread. A bottleneck spaces packets evenly, so a gap longer than this
 /// fraction has another cause.
@@ -268,7 +268,7 @@ mod tests {
             numbers.sort_by(|a, b| received_s(*a).total_cmp(&received_s(*b)));
             let mut trains = PacketTrains::default();
             for number in numbers {
-                // Each in a report of its own.
+                // A separate report contains each arrival.
                 trains.measure(&[PacketArrival {
                     number,
                     sent_s: 0.0,

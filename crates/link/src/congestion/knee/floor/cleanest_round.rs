@@ -45,7 +45,7 @@ const PACKETS_MIN: f64 = 32.0;
 /// Fraction of the cleanest round's arrivals. A later round lost far more packets if its arrivals
 /// are fewer by more than this fraction.
 ///
-/// Trains that overflow a short queue are at most a quarter of a round.
+/// Trains that overflow a short queue contain at most a quarter of the round's packets.
 const FAR: f64 = 0.25;
 
 #[cfg(test)]
@@ -53,8 +53,8 @@ mod tests {
     use super::*;
     use crate::congestion::knee::resolved_at;
 
-    /// Ends one round of 100 packets for each value of `parts`. A value is the number of lost
-    /// packets among each ten packets.
+    /// Adds one round of 100 packets for each value of `parts`. The value is the number of lost
+    /// packets in each group of ten packets.
     fn ends_of_rounds(parts: &[u64]) -> (CleanestRound, Vec<bool>) {
         let mut cleanest = CleanestRound::default();
         let mut floor = LossFloor::new(None);

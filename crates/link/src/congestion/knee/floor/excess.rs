@@ -9,8 +9,8 @@ use super::{
 use crate::congestion::knee::Mechanism;
 
 impl LossFloor {
-    /// Whether the losses since the last cut exceed the loss floor so far that the sender must slow
-    /// down.
+    /// Whether the losses since the last cut exceed the loss floor by so much that the sender must
+    /// slow down.
     pub(in super::super) fn is_exceeded(&self) -> bool {
         self.excess(EXCESS, EXCESS_RUNS)
     }
@@ -40,8 +40,8 @@ impl LossFloor {
         losses > floor * packets + runs_min.max(EXCESS_DEVIATIONS * deviation)
     }
 
-    /// Whether less than half of the packets expected by the loss floor arrive. This test is the
-    /// last resort if the learned floor is wrong.
+    /// Whether less than half of the expected packets arrive. The loss floor determines how many
+    /// packets are expected. This test is the last resort if the learned floor is wrong.
     fn is_overloaded(&self) -> bool {
         let packets_min = RESORT_PACKETS.max(RESORT_RUNS * self.runs.mean);
         self.since_cut.packets >= packets_min
@@ -61,21 +61,21 @@ impl LossFloor {
         EXCESS * (1.0 - self.loss()) + UNLIKELY_DEVIATIONS * deviation
     }
 
-    /// Whether more of the newest packets are lost than the floor permits. The excess must be
+    /// Whether the newest packets contain more losses than the floor permits. The excess must be
     /// greater than `losses_min` losses.
     ///
     /// The test is a cumulative sum (E. S. Page, Continuous inspection schemes, 1954). The decision
     /// limit is [`SURPLUS_LIMIT`] * variance / tolerance.
     ///
     /// Chance alone reaches the limit once in exp(2 * `SURPLUS_LIMIT`) / 2 * variance / tolerance^2
-    /// packets. At a floor of 10 % this is at most once in a million packets.
+    /// packets. At a floor of 10 %, chance reaches the limit at most once in a million packets.
     pub(in super::super) fn has_surplus(&self, losses_min: f64) -> bool {
         let limit = SURPLUS_LIMIT * self.variance() / self.tolerance();
         !self.is_bursty() && self.surplus > losses_min + limit
     }
 
-    /// Whether the sender must slow down at a capacity limit that builds no queue, as at a policer.
-    /// On a clean path the sender slows down when CUBIC would.
+    /// Whether the sender must slow down at a capacity limit that builds no queue, such as a
+    /// policer. On a clean path, the sender slows down when CUBIC would slow down.
     pub(in super::super) fn begins_to_be_exceeded(&self) -> bool {
         if self.is_path_clean() {
             self.calls_for_cubic_cut()
@@ -99,7 +99,7 @@ impl LossFloor {
     }
 }
 
-/// Fraction of the expected arrivals. If more are missing, the losses are excessive.
+/// Fraction of the expected arrivals. If a larger fraction is missing, the losses are excessive.
 ///
 /// A sender that is alone on a path with a queue may cause this loss (`bench fair`). A smaller
 /// excess is not worth an experiment.
@@ -110,7 +110,8 @@ pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
 const LOSS_OF_ONE_RUN: f64 = 0.7;
 /// Least number of packets needed to detect an excess of losses.
 pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
-/// Number of standard deviations beyond the floor that chance does not explain.
+/// Number of standard deviations. Chance does not explain losses that exceed the floor by this
+/// number.
 ///
 /// The test runs with every report. Chance would exceed a limit of two or three deviations every
 /// few seconds.

@@ -30,7 +30,7 @@ impl FloorEstimate {
         }
     }
 
-    /// Whether enough packets support the estimate to rely on it.
+    /// Whether the estimate is reliable because enough packets support it.
     pub(super) fn is_known(&self) -> bool {
         self.packets >= KNOWN_MIN
     }
@@ -95,8 +95,8 @@ impl LossFloor {
     /// Moves the floor towards the loss since the last cut, unless the loss exceeds the range that
     /// the floor explains.
     ///
-    /// The sender itself may have caused losses that have just begun. An experiment must find their
-    /// cause.
+    /// The sender itself may have caused losses that have just begun. An experiment must find the
+    /// cause of such losses.
     pub(in super::super) fn learn_expected(&mut self) {
         let LossCounts {
             packets, losses, ..
@@ -125,12 +125,12 @@ impl LossFloor {
         }
     }
 
-    /// Replaces the floor by the loss since the last cut, if that loss comes from more packets than
+    /// Replaces the floor by the loss since the last cut, if more packets support that loss than
     /// the floor. A loss beyond the tolerance does not replace the floor.
     ///
     /// After a cut the sender sends less, so the path itself probably causes the losses. The
-    /// function replaces the floor only once after each cut. Otherwise losses that competing flows
-    /// add gradually would count as the path's losses.
+    /// function replaces the floor only once after each cut. Otherwise competing flows could add
+    /// losses gradually, and these losses would count as the path's losses.
     pub(in super::super) fn learn_longer(&mut self) {
         let packets = self.since_cut.packets;
         let loss = self.since_cut.loss_fraction();
@@ -141,14 +141,14 @@ impl LossFloor {
         }
     }
 
-    /// Replaces the floor by the loss of the first round, if the loss comes from more packets than
+    /// Replaces the floor by the loss of the first round, if more packets support that loss than
     /// the floor. The first round was sent far below capacity.
     pub(in super::super) fn learn_first(&mut self) {
         self.learn_if_longer(self.first);
     }
 
-    /// Replaces the floor by the loss in `tally`, if `tally` counts more packets than the floor
-    /// comes from.
+    /// Replaces the floor by the loss in `tally`, if `tally` has more packets than support the
+    /// floor.
     pub(in super::super) fn learn_if_longer(&mut self, tally: LossCounts) {
         if tally.packets > self.estimate.packets {
             self.estimate.replace(tally.loss_fraction(), tally.packets);
@@ -193,7 +193,7 @@ pub(in super::super) const WEAK_PACKETS: f64 = 200.0;
 const KNOWN_MIN: f64 = 400.0;
 /// Least number of packets in a count that replaces the floor.
 const LONG_MIN: f64 = 500.0;
-/// Number of loss runs added to a count before the count limits the floor.
+/// Number of loss runs that the bound of the floor allows in addition to the counted runs.
 ///
 /// If no losses occurred, adding three runs corresponds to 95 % confidence (the rule of three).
 const BOUND_SLACK: f64 = 3.0;

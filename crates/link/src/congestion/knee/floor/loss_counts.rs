@@ -80,10 +80,11 @@ impl LossRuns {
         self.mean > LONG
     }
 
-    /// Returns how much larger the variance of loss counts is than with independent losses.
+    /// Returns the variance of loss counts, divided by their variance with independent losses.
     ///
     /// `loss` is the loss fraction. The formula assumes geometrically distributed lengths of runs.
-    /// Independent losses form runs of 1 / (1 - loss) packets on average, and the result is then 1.
+    /// Independent losses form runs of 1 / (1 - loss) packets on average. The result is 1 for such
+    /// runs.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
         (2.0 * self.mean * (1.0 - loss) - 1.0).max(1.0)
     }

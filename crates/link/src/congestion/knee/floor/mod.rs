@@ -118,7 +118,7 @@ impl LossFloor {
         (!has_late).then_some(round)
     }
 
-    /// Whether most of the packets whose loss caused the last cut have arrived late.
+    /// Whether most of the lost packets that caused the last cut have arrived late.
     pub(super) fn cut_was_wrong(&self) -> bool {
         self.cut.losses >= 1.0 && self.cut.late > MOST * self.cut.losses
     }
@@ -178,8 +178,8 @@ impl LossFloor {
         }
     }
 
-    /// Returns how much larger the variance of loss counts is than with independent losses at the
-    /// loss fraction `loss`.
+    /// Returns the variance of loss counts at the loss fraction `loss`, divided by their variance
+    /// with independent losses.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
         Mechanism::Dispersion.value(self.runs.dispersion(loss), 1.0)
     }
@@ -220,11 +220,11 @@ const RARE_DEVIATIONS: f64 = 3.0;
 ///
 /// A larger number limits the floor more precisely. A smaller number forgets earlier losses sooner.
 const PAST_MAX: f64 = 20_000.0;
-/// Fraction of the packets whose loss caused the last cut. If more than this fraction arrives late,
-/// the cut was wrong.
+/// Fraction of the lost packets that caused the last cut. If a larger fraction arrives late, the
+/// cut was wrong.
 const MOST: f64 = 0.5;
-/// Dispersion above which losses come in bursts. The floor is then uncertain with any number of
-/// packets. Runs of two packets on average have a dispersion of 3.
+/// Dispersion above which losses come in bursts. With bursts, the floor is uncertain even after
+/// many packets. Runs of two packets on average have a dispersion of 3.
 const DISPERSION_OF_BURSTS: f64 = 3.0;
 /// Fraction of the present loss that is assumed to be the path's loss while the floor is uncertain.
 ///

@@ -1,8 +1,8 @@
 //! Mode for the time while competing flows keep the queue full.
 //!
-//! The input is losses and the length of the queue. The output is the window that one more CUBIC
-//! flow would have. If the queue is empty although this sender did not drain it, normal growth
-//! resumes.
+//! The input is losses and the length of the queue. The output is the window that an additional
+//! CUBIC flow would have. If the queue is empty although this sender did not drain it, normal
+//! growth resumes.
 //!
 //! The mode tests regularly whether the competing flows are still present. During a test of about
 //! two rounds, the sender keeps slightly less in flight than its own rate times the base round-trip
@@ -174,7 +174,7 @@ fn test_interval_s(path: &PathModel) -> f64 {
     TEST_INTERVAL_MIN_S.max(TEST_INTERVAL_ROUND_TRIPS * path.rtt_s())
 }
 
-/// Whether the full queue must also be dropping packets of this sender.
+/// Whether the sender must assume that the full queue drops some of its packets.
 ///
 /// On a lossy path the path's own losses hide those drops, so the function looks at the length of
 /// the queue.
@@ -188,13 +188,13 @@ fn must_yield_unseen(path: &PathModel, now_s: f64) -> bool {
 
 /// Least window of CUBIC, in packets. TCP has the same window after a loss (RFC 5681 section 3.1).
 const WINDOW_MIN_PACKETS: f64 = 2.0;
-/// Number of round trips between two tests. A test reduces the rate for about two round trips, a
-/// tenth of the time.
+/// Number of round trips between two tests. A test reduces the rate for about two round trips.
+/// Tests therefore take a tenth of the time.
 const TEST_INTERVAL_ROUND_TRIPS: f64 = 20.0;
 /// Least time between two tests. The value applies to short paths, where a period of CUBIC's growth
 /// takes seconds.
 const TEST_INTERVAL_MIN_S: f64 = 2.0;
-/// Number of rounds in a test. In the first round, reports on packets sent at the lower rate
+/// Number of rounds in a test. In the first round, reports about packets sent at the lower rate
 /// arrive. In the second round, the queue is measured.
 const TEST_ROUNDS: f64 = 2.0;
 /// Number of rounds after which a test ends even without a new measurement of the queue. The second

@@ -52,8 +52,9 @@ impl DrainMode {
     }
 
     pub(super) fn rate_bytes_per_s(&self, path: &PathModel) -> f64 {
-        // The measured queue is a round trip old. The lower rate based on it would last for another
-        // round trip. Only background traffic may send that little.
+        // The measured queue is a round trip old. A rate computed from this measurement would
+        // become too low, because it would apply for another round trip. Only background traffic
+        // uses such a low rate.
         let wanted = if !Mechanism::DrainAhead.acts(!path.competing_flows.comes_first()) {
             path.rate_bytes_per_s()
         } else {
@@ -122,8 +123,8 @@ impl DrainMode {
             failed,
             ..self.series
         };
-        // The drains of background traffic fail for as long as competing flows are there, so it
-        // tests more and more rarely.
+        // The drains of background traffic fail while other flows compete. The time between its
+        // tests therefore becomes longer.
         let is_due = !Mechanism::RareTests
             .acts(path.competing_flows.comes_first() && !failed.is_power_of_two());
         if Mechanism::RouteTest.acts(is_due && path.can_test_route(self.capacity)) {
@@ -151,8 +152,8 @@ impl DrainMode {
             1.0 - ours
         };
         let timeout_s = TIMEOUT_ROUND_TRIPS * base_s.max(ROUND_MIN_S) + queue_s + queue_s / spare;
-        // Only packets that crossed the path since then count, and there are none while the
-        // application is idle.
+        // Only packets sent since the cut count. While the application is idle, no packets are
+        // sent.
         path.queue.sent_s + base_s > self.cut_s + timeout_s
     }
 }
@@ -210,8 +211,8 @@ const STEEPNESS: f64 = 3.0;
 const FLOOR_PART: f64 = 0.7;
 const FLOOR_PACKETS: f64 = 200.0;
 const HOLD_ROUNDS: f64 = 2.0;
-/// Time within which a cut must take effect, in base round-trip times. A quarter of a round trip
-/// covers the report and the measurement of the queue.
+/// Time within which a cut must take effect, in base round-trip times. The additional quarter of a
+/// round trip covers the report and the measurement of the queue.
 const TIMEOUT_ROUND_TRIPS: f64 = 1.25;
 /// Least window of a repeated drain, as a fraction of the present window. A long queue consists
 /// mostly of packets of other flows, and those flows do not slow down.

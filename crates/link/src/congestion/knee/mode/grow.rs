@@ -90,8 +90,8 @@ impl GrowMode {
         } else if Mechanism::FastReturn.acts(path.window_bytes < FAR_BELOW_KNOWN * known) {
             GAIN_FAR_BELOW
         } else if !Mechanism::FastBeyond.acts(path.window_bytes >= FAR_ABOVE_KNOWN * known) {
-            // A round may build only a threshold's worth of queue, since its feedback arrives a
-            // round later.
+            // A round may build a queue of at most one threshold, since reports about the round
+            // arrive one round later.
             let cap = (path.threshold_s() / path.base_s()).max(self.gain_start);
             let cap = Mechanism::GainCap.value(cap, GAIN_MAX.max(self.gain_start));
             (self.gain * GAIN_GROWTH).clamp(self.gain_start, cap)
@@ -129,15 +129,15 @@ fn queue_is_sudden(path: &PathModel) -> bool {
     path.queue.delay_s > built_s
 }
 
-/// Whether losses soon after a cut for loss show that the cut was too small.
+/// Whether a cut for loss was too small, because losses continued soon after it.
 fn must_cut_again(path: &PathModel) -> bool {
     Mechanism::CutAgain.acts(path.is_gentle && path.floor.has_surplus(SURPLUS_AFTER_CUT))
 }
 
 /// Gain of the first round, to be divided by the square root of the window in packets.
 ///
-/// If two senders share a path, the larger window grows by the smaller fraction. Their shares
-/// therefore converge.
+/// If two senders share a path, the larger window grows by the smaller fraction. The shares of the
+/// two senders therefore converge.
 const GAIN_START: f64 = 0.5;
 /// Least gain of the first round. Without this limit, windows of more than 4096 packets would need
 /// minutes to grow.
@@ -155,7 +155,7 @@ const GAIN_GROWTH: f64 = 1.5;
 /// product of the last drain. Growth then finds a multiple of that capacity in about ten rounds.
 const GAIN_GROWTH_ABOVE: f64 = 2.0;
 /// Fraction of the bandwidth-delay product of the last drain. A smaller window is far from building
-/// a queue. A repeated drain or a cut for loss has made the window so small.
+/// a queue. Such a small window comes from a repeated drain or a cut for loss.
 const FAR_BELOW_KNOWN: f64 = 0.85;
 /// Gain of a round while the window is below [`FAR_BELOW_KNOWN`].
 const GAIN_FAR_BELOW: f64 = 0.25;
@@ -166,7 +166,7 @@ const GAIN_FAR_BELOW: f64 = 0.25;
 /// product.
 const FAR_ABOVE_KNOWN: f64 = 1.25;
 
-/// Factor of the first gain after a cut for loss and for background traffic.
+/// Factor of the first gain. The factor applies after a cut for loss, and to background traffic.
 const GENTLE_START: f64 = 0.5;
 /// Factor by which the gain grows each round after a cut for loss. The factor is small because a
 /// policer may drop packets without any warning from a queue.

@@ -1,7 +1,7 @@
 //! Mode that tests whether a lower sending rate delivers a larger fraction of the packets.
 //!
-//! The input is losses in excess of the loss floor. The output is a smaller window, or the window
-//! from before the cut and a higher loss floor.
+//! The input is losses in excess of the loss floor. The output is a smaller window. If the path
+//! itself loses the packets, the output is the old window and a higher loss floor.
 //!
 //! The test has two stages. In the first stage the window is cut below the part that the path
 //! delivered. If the cut removes most of the excess, the sender had caused the losses.
@@ -45,14 +45,15 @@ struct StateBeforeCut {
 enum LossTestStage {
     /// First stage, after a cut: tests whether the excess of losses has ended.
     Cut,
-    /// Second stage, if losses continue: tests whether a quarter of the rate loses a smaller
-    /// fraction.
+    /// Second stage, if losses continue: tests whether the path loses a smaller fraction of packets
+    /// at a quarter of the rate.
     Experiment(Experiment),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Experiment {
-    /// Loss counts before the experiment, with which the experiment is compared.
+    /// Loss counts before the experiment. The losses of the experiment are compared with these
+    /// counts.
     lost_before: LossCounts,
     /// Window before the experiment, in bytes.
     window_before_bytes: f64,
@@ -195,7 +196,7 @@ impl LossTest {
         path: &mut PathModel,
         now_s: f64,
     ) -> Transition {
-        // A cut for an experiment at once was due to the compared losses, and most of their packets
+        // The losses before the experiment caused its cut, but most of the packets declared lost
         // have arrived.
         if Mechanism::UndoWrongExperiment
             .acts(experiment.doubts_floor && path.floor.cut_was_wrong())
@@ -223,11 +224,11 @@ impl LossTest {
 
 /// Result of an experiment.
 enum ExperimentVerdict {
-    /// At a quarter of the rate the loss fraction is not lower: the path itself loses the packets,
+    /// At a quarter of the rate, the loss fraction is not lower: the path itself loses the packets,
     /// and the cut was not needed.
     Path,
-    /// At a quarter of the rate the loss fraction is lower: the sending rate causes the losses, and
-    /// the cut was too small.
+    /// At a quarter of the rate, the loss fraction is lower: the sending rate causes the losses,
+    /// and the cut was too small.
     Rate,
 }
 
@@ -307,14 +308,14 @@ fn excess_is_gone(path: &PathModel, loss_at_cut: f64) -> bool {
     excess <= GONE * excess_before && !path.floor.is_exceeded()
 }
 
-/// Whether the loss since the cut is precise enough to compare an experiment with it.
+/// Whether the measured loss since the cut is precise enough for a comparison with an experiment.
 fn loss_is_known(path: &PathModel) -> bool {
     let loss = path.floor.since_cut.loss_fraction();
     let deviation_max = DEVIATION_MAX.min(DEVIATION_PART * telling_gain(path, loss));
     variance(path, &path.floor.since_cut) <= deviation_max.powi(2)
 }
 
-/// Returns the variance of the logarithm of the fraction delivered.
+/// Returns the variance of the logarithm of the delivered fraction.
 fn variance(path: &PathModel, lost: &LossCounts) -> f64 {
     let loss = lost.loss_fraction().max(FRACTION_MIN);
     let odds = loss / delivered(loss);
@@ -324,8 +325,8 @@ fn variance(path: &PathModel, lost: &LossCounts) -> f64 {
     ) / lost.packets.max(1.0)
 }
 
-/// Returns the growth of the delivered fraction that shows congestion, as a logarithm. `loss` is
-/// the loss fraction before the experiment.
+/// Returns the least growth of the delivered fraction that shows congestion. The growth is a
+/// logarithm. `loss` is the loss fraction before the experiment.
 ///
 /// The result is half of the possible growth, within [`GAIN_MIN`] and [`GAIN`].
 fn telling_gain(path: &PathModel, loss: f64) -> f64 {
@@ -354,8 +355,8 @@ const GONE: f64 = 0.5;
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
 /// Length of a cut or of an experiment after which a path counts as slow. An experiment then needs
-/// only [`JUDGED_PACKETS_MIN`] packets. A cut that lasts [`CUT_TIMEOUT_ROUNDS`] rounds longer is
-/// judged by the packets that it has, even if these are few.
+/// only [`JUDGED_PACKETS_MIN`] packets. A cut that lasts [`CUT_TIMEOUT_ROUNDS`] rounds longer has a
+/// result even with few packets.
 const SLOW_S: f64 = 3.0;
 const CUT_TIMEOUT_ROUNDS: f64 = 2.0;
 
@@ -373,7 +374,7 @@ const EXPERIMENT_PACKETS: f64 = 64.0;
 /// If the experiment has as many packets as the count before the experiment, half of the time is
 /// enough. More packets would reduce only one of the two variances.
 const EXPERIMENT_MAX_S: f64 = 5.0;
-/// Growth of the delivered fraction that shows congestion, as a logarithm.
+/// Least growth of the delivered fraction that shows congestion. The growth is a logarithm.
 ///
 /// Example: five senders overload a bottleneck. If one of them reduces its rate to a quarter, the
 /// logarithm grows by 0.16.
@@ -391,8 +392,8 @@ const DEVIATION_PART: f64 = 0.5;
 /// Largest assumed variance, as a multiple of the variance of independent losses. Without this
 /// limit, an experiment with bursts of fifty lost packets would never have a certain result.
 const DISPERSION_MAX: f64 = 20.0;
-/// Least delivered fraction in divisions, and least loss fraction in the variance. Without this
-/// limit, an experiment without losses would have a variance of zero.
+/// Least delivered fraction by which a formula divides. The value is also the least loss fraction
+/// in the variance. Without this limit, an experiment without losses would have a variance of zero.
 const FRACTION_MIN: f64 = 0.01;
 
 #[cfg(test)]

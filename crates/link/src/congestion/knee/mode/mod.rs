@@ -117,8 +117,8 @@ impl KneeMode {
     pub(super) fn silence_s(&self, path: &PathModel) -> f64 {
         let base_s = path.base_s();
         match self {
-            // The rate is a guess. On a slow path it would fill the queue before the first report
-            // arrives.
+            // The sending rate is a guess. On a slow path, this rate would fill the queue before
+            // the first report arrives.
             Self::Start(_)
                 if Mechanism::StartSilence.acts(path.capacity.trains.newest().is_none()) =>
             {

@@ -1,7 +1,7 @@
 //! Mode that tests whether an apparent queue is in fact a longer route.
 //!
 //! Queues and longer routes both delay all packets. If the sender slows down, the delay of a longer
-//! route stays. If other flows fill a queue, its delay stays, too.
+//! route stays. If other flows fill a queue, the queueing delay stays, too.
 //!
 //! The test therefore sends at nearly the capacity for a short time. In a queue, the delay of the
 //! test packets grows, or the queue drops packets. On a longer route, the delay stays constant.
@@ -41,7 +41,7 @@ impl RouteTest {
     pub(super) fn begin(queue: ApparentQueue, path: &mut PathModel, now_s: f64) -> Self {
         let rate = TEST_RATE * line(path, &queue);
         let train = train_packets(path, rate);
-        // At most half of the load that the path has carried before.
+        // The watched packets add at most half of the load that the path has carried before.
         let known = path.capacity.known_bytes_per_s.max(queue.capacity);
         let borne = path
             .window_bytes
@@ -156,8 +156,8 @@ impl RouteTest {
             }
             Some(train) if !train.is_lower_bound => None,
             _ if !path.capacity.trains.newest_is_seen() => Some(RouteFinding::Queue),
-            // Jitter has spread the train. Others do not leave room in two tests in a row, and keep
-            // their queue, by chance.
+            // Jitter has spread the train. In two consecutive tests, other flows do not leave
+            // capacity unused by chance while they keep a queue.
             _ if Mechanism::RouteTwice.acts(self.found_no_queue_before()) => None,
             _ => Some(RouteFinding::NoQueue),
         }
@@ -187,17 +187,17 @@ fn line(path: &PathModel, queue: &ApparentQueue) -> f64 {
     let capacity = queue.capacity;
     let peak = path.capacity.peak().unwrap_or(capacity);
     let known = peak.max(path.capacity.known_bytes_per_s).max(capacity);
-    // An earlier test has shown whether the path has become slower, too. A train of start-up has
-    // not.
+    // The train of an earlier test also shows whether the path has become slower. A train of
+    // start-up does not show this change.
     let train = path.capacity.trains.newest();
     let line = match train.filter(|_| queue.series.tested.is_some()) {
-        // The part of a train that an overflowing queue passes seems faster than the path.
+        // If a train overflows the queue, the packets that arrive seem faster than the path.
         Some(train) if !train.is_lower_bound => known.min(train.rate_bytes_per_s),
-        // The path passes more than the rate of the earlier test, which therefore showed no result.
+        // The capacity exceeds the rate of the earlier test, so that test had no result.
         Some(train) => known.max(train.rate_bytes_per_s.min(LINE_GROWTH * known)),
         None => known,
     };
-    // A train that a stall has stretched must not make the test slower than a drain.
+    // A stall may have stretched the train. The test must still be at least as fast as a drain.
     line.max(capacity * DRAIN_RATE_MIN)
 }
 

@@ -107,7 +107,8 @@ impl StartMode {
         }
         self.learn_from_first_round(path, now_s);
         if self.is_lossy(path) {
-            // Losses in the cleanest round, at a fraction of the rate, are the path's.
+            // The cleanest round was sent at a fraction of the rate, so its losses come from the
+            // path.
             if let Some(round) = self.cleanest.round()
                 && Mechanism::CleanestRound
                     .acts(path.floor.since_cut.loss_fraction() <= PATH_LOSS_MAX)
@@ -344,8 +345,8 @@ const FLAT_ROUNDS: u32 = 3;
 const OF_SHOWN: f64 = 0.9;
 /// Growth factor per round trip while the capacity is far away.
 ///
-/// A path of 1 Gbit/s and 1 s holds 2600 times the first window. Doubling would take eleven round
-/// trips to fill it.
+/// A path of 1 Gbit/s and 1 s holds 2600 times the first window. With doubling, the window would
+/// need eleven round trips to fill the path.
 ///
 /// If the first round is sent at less than an eighth of a train's rate, its losses come from the
 /// path itself.
@@ -354,13 +355,14 @@ const EIGHTFOLD: f64 = 8.0;
 /// round trip requires a value of x ln x: 8 ln 8 and 2 ln 2.
 const GAIN_EIGHTFOLD: f64 = 16.6;
 const GAIN_DOUBLING: f64 = 1.386;
-/// Fraction of a train's rate. The window is set at once for this rate, and then grows gradually.
+/// Fraction of a train's rate. The window is set at once for this fraction of the rate, and then
+/// grows gradually.
 const LEAP: f64 = 0.5;
 /// Growth at the train's rate, in bytes for each acknowledged or lost byte. At a higher rate,
 /// growth increases by the second value multiplied by the relative excess over the train's rate.
 ///
 /// If the train's rate was too low, growth therefore becomes faster. Twice the growth would
-/// overflow a queue of half a bandwidth-delay product before the first report on the queue.
+/// overflow a queue of half a bandwidth-delay product before the first report about the queue.
 const GAIN_AT_SHOWN: f64 = 0.1;
 const GAIN_BEYOND: f64 = 0.35;
 /// Multiple of the highest measured rate, from a train or from arrivals. A window for a higher rate

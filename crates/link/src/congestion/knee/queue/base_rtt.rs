@@ -50,8 +50,9 @@ impl BaseRtt {
         self.since_cut_s = None;
     }
 
-    /// Replaces the base round-trip time by the least round-trip time since the last cut. If none
-    /// was measured since the cut, adds the queueing delay `queue_s` to the old base.
+    /// Replaces the base round-trip time by the least round-trip time since the last cut. If no
+    /// round-trip time was measured since the cut, the function adds the queueing delay `queue_s`
+    /// to the old base.
     pub(super) fn rebase(&mut self, queue_s: f64, now_s: f64) {
         let before_s = self.least.get().unwrap_or(GUESS_S);
         let least_s = self.since_cut_s.unwrap_or(before_s + queue_s);

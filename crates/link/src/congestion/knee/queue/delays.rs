@@ -24,7 +24,7 @@ pub(super) struct OneWayDelays {
     /// other packets.
     base_before_pause_s: Option<f64>,
     base: WindowedMin,
-    /// Highest packet number that has arrived. Packets that overtook others do not count.
+    /// Highest packet number that has arrived. Packets that overtook other packets do not count.
     newest: u64,
     bucket: DelayBucket,
     /// Least delay in the previous bucket of packets, in seconds.
@@ -112,8 +112,8 @@ impl OneWayDelays {
         let least_before_s = self.least_before_s.replace(least_s).unwrap_or(least_s);
         // A delay in only one bucket may be a hiccup of a clock or a scheduler.
         let seen_twice_s = Mechanism::BaseSeenTwice.value(least_s.max(least_before_s), least_s);
-        // The least delay falls with a queue that drains. In more than a round trip a queue can
-        // build and drain.
+        // While a queue drains, the least delay falls. A bucket of more than a round trip shows no
+        // jitter, since a queue can build and drain within it.
         let jitter_s = if span_s <= base_rtt_s {
             self.bucket.fall_s(least_s) - (least_before_s - least_s).max(0.0)
         } else {
@@ -186,7 +186,7 @@ impl DelayBucket {
     }
 
     fn push(&mut self, arrival: &PacketArrival) {
-        // A clock that has jumped may put it before the first.
+        // If the clock has jumped, a later packet may have an earlier receive time.
         if self.delays_s.is_empty() || arrival.received_s < self.first_received_s {
             self.first_received_s = arrival.received_s;
         }
@@ -249,8 +249,8 @@ const FAST_EACH: usize = 4;
 ///
 /// In a small bucket, jitter makes the distance between two delays larger than in a large bucket.
 const AHEAD: f64 = 1.0 / 5.0;
-/// Least size of a bucket whose fastest quarter never counts, in packets. A quarter of fewer than
-/// four packets is too small to be typical.
+/// Least size of a bucket whose fastest quarter never counts, in packets. A quarter that has fewer
+/// than four packets is too small to be typical.
 const MANY: usize = 16;
 
 #[cfg(test)]
@@ -298,7 +298,7 @@ mod tests {
     fn the_few_that_overtake_by_little_do_not_make_the_base() {
         let rtt_s = 0.18;
         let ahead_s = 0.8 * visible_delay_s(rtt_s);
-        // Random, and the same each time.
+        // The choice of packets is random, but the same in each run.
         let mut state = 1_u64;
         let mut overtakes = || {
             let (factor, term) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);

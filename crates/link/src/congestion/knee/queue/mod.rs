@@ -29,14 +29,14 @@ pub(super) struct QueueEstimate {
     pub(super) sent_s: f64,
     /// Bytes sent before the last packet in the measurement of the queueing delay.
     sent_bytes_before: u64,
-    /// Whether the queueing delay was measured on packets sent after the last cut.
+    /// Whether packets sent after the last cut measured the queueing delay.
     pub(super) is_fresh: bool,
     /// Time of the last cut. Packets sent earlier measured the queue before the cut.
     cut_s: f64,
     /// Longest queueing delay within [`path_window_s`].
     peak: WindowedMax,
-    /// Measurement of whether the delay grows over the packets of a route test. `None` while no
-    /// route test runs.
+    /// Test whether the delay grows over the packets of a route test. `None` while no route test
+    /// runs.
     ramp: Option<DelayRamp>,
     /// Upper limit of the queue threshold, in seconds. The limit is finite if a shallow queue has
     /// dropped packets before the usual threshold.
@@ -86,8 +86,8 @@ impl QueueEstimate {
     /// Returns the expected queueing delay of a packet sent now, in seconds. `capacity` is the
     /// capacity of the path in bytes per second.
     ///
-    /// The delay is the measured queueing delay plus the effect of the bytes sent since.
-    /// `bytes_sent` is the total of bytes sent.
+    /// The result is the measured queueing delay plus the effect of the bytes sent since that
+    /// measurement. `bytes_sent` is the total of bytes sent.
     pub(super) fn expected_s(&self, capacity: f64, bytes_sent: u64, now_s: f64) -> f64 {
         let bytes = bytes_sent.saturating_sub(self.sent_bytes_before);
         let since_s = now_s - self.sent_s;
@@ -112,8 +112,8 @@ impl QueueEstimate {
 
     /// Adds the arrival of a packet. `base_s` is the base round-trip time.
     ///
-    /// Returns whether the arrival is evidence about the path. A packet that overtook others, or
-    /// arrived after later packets, is no evidence.
+    /// Returns whether the arrival is evidence about the path. A packet that overtook other
+    /// packets, or arrived after later packets, is no evidence.
     pub(super) fn on_arrival(&mut self, arrival: &PacketArrival, base_s: f64, now_s: f64) -> bool {
         let is_telling = self.delays.is_telling(arrival, base_s);
         if is_telling && !arrival.in_train {
@@ -139,7 +139,8 @@ impl QueueEstimate {
     /// Adopts the newest base round-trip time if it has changed suddenly. `queue_s` is the queueing
     /// delay before the change.
     ///
-    /// Returns the factor for a window at an unchanged rate. Returns 1 if nothing has changed.
+    /// Returns the factor by which the window must change to keep the rate. Returns 1 if nothing
+    /// has changed.
     pub(super) fn follow_base_rtt(&mut self, queue_s: f64, now_s: f64) -> f64 {
         let Some((before_s, base_s)) = self.base.change_s() else {
             return 1.0;
@@ -167,7 +168,7 @@ impl QueueEstimate {
     pub(super) fn adopt_longer_route(&mut self, now_s: f64) {
         if self.delays.base_is_known() && self.base.is_known() {
             self.delays.rebase(self.delay_s, now_s);
-            // The way back may have become longer, too.
+            // The route of the reports may have become longer, too.
             self.base.rebase(self.delay_s, now_s);
             self.forget(now_s);
             self.delay_s = 0.0;
@@ -210,13 +211,15 @@ impl QueueEstimate {
     /// The base delay is the least delay of a few packets at a low rate. On a path with jitter,
     /// later packets have longer delays even without a queue.
     pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
-        // The jitter counts for at most twice the usual part of the base round-trip time.
+        // The jitter adds at most twice the part of the base round-trip time that is usually
+        // visible.
         let jitter_max_s = 2.0 * VISIBLE_PART * self.base_rtt_s();
         let jitter_s = self.delays.jitter_s().min(jitter_max_s);
         threshold_s + Mechanism::StartJitter.value(jitter_s, 0.0)
     }
 
-    /// Whether packets sent since the last cut show a queueing delay above the threshold.
+    /// Whether the queueing delay is above the threshold. Only packets sent since the last cut
+    /// count.
     pub(super) fn shows(&self, threshold_s: f64) -> bool {
         self.is_fresh && self.delay_s > threshold_s
     }
@@ -227,7 +230,7 @@ impl QueueEstimate {
         self.delay_s <= EMPTY_PART * threshold_s
     }
 
-    /// Whether packets sent since the last cut show that the queue is empty.
+    /// Whether the queue is empty. Only packets sent since the last cut count.
     pub(super) fn is_seen_empty(&self, threshold_s: f64) -> bool {
         self.is_fresh && self.is_empty(threshold_s)
     }
@@ -253,7 +256,7 @@ impl QueueEstimate {
         self.threshold_cap_s = (SHALLOW_PART * self.delay_s).max(least_s);
     }
 
-    /// Raises a lowered queue threshold after the queue has reached it without loss.
+    /// Raises a lowered queue threshold after the queue has reached the threshold without loss.
     pub(super) fn raise_threshold(&mut self) {
         if Mechanism::DeeperQueue.acts(self.threshold_cap_s.is_finite()) {
             self.threshold_cap_s *= THRESHOLD_CAP_GROWTH;
@@ -311,8 +314,8 @@ const NO_QUEUE_S: f64 = 0.000_2;
 const AT_PEAK: f64 = 0.9;
 
 /// New queue threshold, as a fraction of the present queueing delay. The value applies if packets
-/// are lost before the queue reaches the old threshold. Growth must end before the queue is as long
-/// again.
+/// are lost before the queue reaches the old threshold. Growth must end before the queue becomes
+/// that long again.
 const SHALLOW_PART: f64 = 0.5;
 /// Least queue threshold in seconds after losses. A shorter queueing delay cannot be distinguished
 /// from the noise of receive times.
@@ -382,7 +385,7 @@ mod tests {
     fn packets_that_come_in_last_and_late_are_no_queue() {
         let grows = |number| if number < 990 { 10.0 } else { 110.0 };
         assert!(queue_ms(1000, grows) > 90.0, "those sent last do show one");
-        // These were sent before the others, and arrive after a pause.
+        // These packets were sent before the other packets, and arrive after a pause.
         let mut queue = QueueEstimate::new();
         queue.on_rtt(0.02, 0.0, 1.2);
         for number in (20..1000).chain(1..20_u64) {

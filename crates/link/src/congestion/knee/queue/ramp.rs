@@ -36,8 +36,8 @@ impl DelayRamp {
         } else if arrival.sent_s >= self.until_s - third_s {
             &mut self.last_least_s
         } else if arrival.sent_s > self.from_s && arrival.sent_s <= self.from_s + third_s {
-            // A packet that left at the very start may have left before a train that is part of the
-            // watched packets.
+            // The watched packets may start with a train. A packet sent at the very start may
+            // precede the train, so it does not count.
             &mut self.first_least_s
         } else {
             return;

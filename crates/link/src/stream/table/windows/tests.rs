@@ -128,7 +128,7 @@ proptest! {
 }
 
 /// Runs `paused` readers, one after the other. Each reader reads 200 MB in steps of one round trip,
-/// and then stalls. Returns the window of the next stream after it has also read 200 MB.
+/// and then stalls. Returns the window of one more stream after its reader has also read 200 MB.
 fn window_after_paused(paused: u32, by_peer: bool) -> u64 {
     // 300 Mbit/s over 200 ms.
     const SLOTS_PER_ROUND_TRIP: u64 = 5180;
