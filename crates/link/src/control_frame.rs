@@ -86,8 +86,8 @@ impl ControlQueue {
 }
 
 impl ControlFrame {
-    /// Returns the bit of a frame that states a property of the whole connection, or zero for any
-    /// other frame.
+    /// Returns the bit for a frame that states a property of the whole connection. Returns zero for
+    /// any other frame.
     fn state(self) -> u8 {
         match self {
             Self::InitialWindow => 1,

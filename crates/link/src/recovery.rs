@@ -61,7 +61,7 @@ enum PacketState {
     Skipped,
 }
 
-/// Sent packets, from the oldest packet that may still arrive to the newest.
+/// Sent packets: from the oldest packet that can still arrive, to the newest packet.
 #[derive(Debug)]
 pub(crate) struct SentLog {
     packets: VecDeque<SentPacket>,
@@ -606,8 +606,8 @@ impl SentLog {
             if lost {
                 sent.state = PacketState::Lost;
             }
-            // A packet that no report covered may have arrived. Counting it as lost would count
-            // lost reports.
+            // A packet that no report covered may have arrived. If it counted as lost, lost reports
+            // would count as lost packets.
             let unknown = sent.unreported && !self.reported.contains(self.resolved);
             let in_outage = sent.time < outage_end;
             let exempt = lost && (in_outage || unknown);

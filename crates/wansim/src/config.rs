@@ -177,8 +177,8 @@ impl PathConfig {
     /// is half the bandwidth-delay product.
     ///
     /// The minimum is 300 kB (200 full packets), so that short paths still accept a burst. Routers
-    /// on long paths usually have half the product. A single loss-based TCP connection needs about
-    /// this size to fill a path.
+    /// on long paths usually have a queue of half the product. A single loss-based TCP connection
+    /// needs about this size to fill a path.
     pub fn default_queue(rate: BitRate, rtt: Duration) -> ByteCount {
         rate.bytes_in(rtt / 2).max(ByteCount::new(300_000))
     }

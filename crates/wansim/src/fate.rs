@@ -2,8 +2,8 @@
 //! seed.
 //!
 //! Each impairment has its own random generator. Enabling one impairment therefore does not change
-//! the random values of the others. Two runs that differ in one setting can be compared packet by
-//! packet.
+//! the random values of the other impairments. Two runs that differ in one setting can be compared
+//! packet by packet.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Packets in flight, which have left the bottleneck and have not arrived yet.
 //!
-//! Nearly all packets keep their order, and are stored in a ring. All others are stored in a heap.
+//! Nearly all packets keep their order, and are stored in a ring. All other packets are stored in a
+//! heap.
 
 use std::{
     cmp::Ordering,

@@ -123,14 +123,14 @@ pub(super) fn run(options: &Options) {
 }
 
 impl FigureChange {
-    /// Whether the figure is far worse, so that further seeds would not change the verdict.
+    /// Whether the figure is so much worse that further seeds would not change the verdict.
     fn is_plain_loss(&self) -> bool {
         self.by < -PLAIN_SPREADS * self.spread
     }
 }
 
-/// Returns the changes of all figures of one row in the runs `so_far`. The spread comes from all
-/// unchanged runs of the row.
+/// Returns the change of each figure of one row, computed from the runs `so_far`. The spread comes
+/// from all unchanged runs of the row.
 fn changes_of_row(
     name: &str,
     so_far: Range<usize>,
@@ -390,7 +390,7 @@ const SPREAD_MIN: f64 = 0.01;
 const SPREAD_SEEDS: u64 = 3;
 /// Number of runs after which the figures are evaluated again.
 const RUNS_AT_ONCE: usize = 8;
-/// Number of spreads above which a worse figure is not chance.
+/// Number of spreads. If a figure becomes worse by more, chance is not the cause.
 const PLAIN_SPREADS: f64 = 3.0;
 /// Value that replaces an infinite figure.
 const FIGURE_MAX: f64 = 100.0;

@@ -17,7 +17,7 @@ use wansim::{PathConfig, Policer};
 
 use crate::{INVARIANTS, S};
 
-/// Whether the bench prints the course of each run.
+/// Whether the bench prints samples of each run over time.
 pub(crate) static TRACED: AtomicBool = AtomicBool::new(false);
 
 /// Descriptions of the invariants that any run of the bench has violated.

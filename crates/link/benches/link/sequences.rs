@@ -1,7 +1,8 @@
 //! Three consecutive transfers over paths with reordering, jitter, corruption or burst losses.
 //!
-//! Each transfer of the worst seed is compared with the median of all seeds. The bench finds a rate
-//! that collapses with one seed in a hundred. The median of a row would hide such a collapse.
+//! Each transfer of the worst seed is compared with the median of all seeds. The bench detects a
+//! collapse of the rate that occurs with one seed in a hundred. The median of a row would hide such
+//! a collapse.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ pub(super) struct Challenges {
     pub(super) response: Option<([u8; 8], SocketAddr)>,
 }
 
-/// Address from which packets of the peer arrived, and which is not validated yet.
+/// Unvalidated address from which packets of the peer arrived.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     address: SocketAddr,
@@ -128,8 +128,7 @@ impl Connection {
             (self.controllers)(None, self.rate_max.ours()),
             now,
         );
-        // Packets in flight on the old path are no measurements of the new path. Their loss does
-        // not count.
+        // Packets in flight on the old path do not measure the new path. Their loss does not count.
         self.sent.begin_path(now);
         self.liveness.on_outage_end(now);
         self.liveness.want_ping();

@@ -36,7 +36,7 @@ impl Connection {
         }
     }
 
-    /// Appends copies of recent control frames that the peer may not have received.
+    /// Appends copies of recent control frames, in case the peer has not received them.
     ///
     /// The first packet with such a frame may have been lost. Detecting that loss would take a
     /// round trip.

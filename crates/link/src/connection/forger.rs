@@ -15,8 +15,8 @@ use crate::wire::packet::{self, HEADER_SIZE};
 pub type Forger = Arc<Mutex<dyn FnMut(&mut Vec<u8>) + Send>>;
 
 impl Connection {
-    /// Sets a function that changes all packets from now on. While it is set, protocol violations
-    /// of the peer are ignored, since a hostile peer does not end its own attack.
+    /// Sets a function that changes all packets from now on. While a function is set, protocol
+    /// violations of the peer are ignored, since a hostile peer does not end its own attack.
     pub(crate) fn set_forger(&mut self, forger: Option<Forger>) {
         self.forger = forger;
     }

@@ -46,8 +46,8 @@ pub(super) struct Liveness {
     /// such pings since a report last showed the arrival or the loss of a packet.
     last_doubt: Time,
     doubts: u8,
-    /// Time of an ICMP error that caused a ping, if no packet has arrived since. Until a packet
-    /// arrives, pings are repeated because each ping may be lost.
+    /// Time of an ICMP error that caused a ping, if no packet has arrived since then. Until a
+    /// packet arrives, pings are repeated because each ping may be lost.
     denied_at: Option<Time>,
     /// Time until which more slots of a bulk stream are expected. It is set when slots of an
     /// unfinished stream arrive.

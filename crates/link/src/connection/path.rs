@@ -1,4 +1,4 @@
-//! Measurements and state of the path to the peer. They are discarded when the peer moves to
+//! Measurements and state of the path to the peer. All of them are discarded when the peer moves to
 //! another host.
 
 use std::{net::SocketAddr, time::Duration};

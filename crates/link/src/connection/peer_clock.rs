@@ -40,8 +40,8 @@ const SLACK_S: f64 = 0.05;
 const DRIFT_MAX: f64 = 1e-3;
 /// Minimum time between two reported jumps. Hosts are seldom suspended, and clocks are seldom set.
 ///
-/// Losses before a reported jump are ignored. The minimum time keeps a clock that jumps often from
-/// hiding many losses.
+/// Losses before a reported jump are ignored. Because of the minimum time, a clock that jumps often
+/// cannot hide many losses.
 const JUMPS_APART: Duration = Duration::from_secs(60);
 
 impl PeerClock {
@@ -87,7 +87,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
 
     /// Adds a sample every 10 ms. `difference_s` returns the difference of the clocks, and
-    /// `one_way_s` the one-way delay.
+    /// `one_way_s` returns the one-way delay.
     fn run(difference_s: impl Fn(u64) -> f64, one_way_s: impl Fn(u64) -> f64) -> PeerClock {
         let mut clock = PeerClock::default();
         for number in 0..1000 {

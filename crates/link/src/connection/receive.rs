@@ -288,7 +288,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the peer's message that it has read a stream to the end. The send buffer is freed.
+    /// Handles the message that the peer has read a stream to its end. The send buffer is freed.
     fn on_done(&mut self, number: u32, now: Time) -> Result<(), Malformed> {
         let Some(stream) = self.peer_stream(number, now)? else {
             return Ok(());
@@ -489,7 +489,8 @@ impl Connection {
             bytes_in_flight: self.sent.bytes_in_flight(),
             bytes_sent: self.sent.bytes_sent(),
             reorder_window_s: self.sent.reorder_window(base_rtt, now).as_secs_f64(),
-            // A rate cap of the operator limits the sender like an idle application.
+            // A rate cap of the operator limits the sender in the same way as an idle application
+            // does.
             app_limited: newest_resolved < self.app_limited_until || self.is_capped(),
         };
         self.path

@@ -35,8 +35,8 @@ pub struct Transmit {
 /// shows the capacity of the path. The few commands and keep-alives before the first data are not
 /// sent together, so they must not count as a train.
 ///
-/// At 384 Mbit/s or less, a train of this length takes longer than the receiver's timer of 0.5 ms.
-/// On a faster path, such a train gives only a lower bound of the capacity.
+/// At 384 Mbit/s or less, a train of this length takes longer than the resolution of the receiver's
+/// timer (0.5 ms). On a faster path, such a train gives only a lower bound of the capacity.
 const TRAIN_PACKETS_MIN: usize = 16;
 
 /// Number of bytes by which a packet may be smaller than the maximum and still count as full.
@@ -60,8 +60,8 @@ impl Connection {
         self.rate_max.bytes_per_s() < self.path.controller.rate_bytes_per_s()
     }
 
-    /// Increases the pacer's budget until `now`. Starts a packet train if the controller requests a
-    /// train and enough data are waiting.
+    /// Increases the pacer's budget for the time until `now`. Starts a packet train if the
+    /// controller requests a train and enough data are waiting.
     fn earn(&mut self, now: Time) {
         let rate = self
             .path

@@ -234,8 +234,8 @@ impl Link {
         self.handle.bell.command(DriverCommand::TakeBack);
     }
 
-    /// Makes all peers open their new streams on another connection. It is called when the other
-    /// process has taken over the socket.
+    /// Makes all peers open their new streams on another connection. The caller uses this method
+    /// when the other process has taken over the socket.
     pub fn retire(&self) {
         self.handle.bell.command(DriverCommand::Retire);
     }

@@ -66,7 +66,8 @@ pub(super) struct Driver {
     alarm: TimerFd,
     pub(super) socket: Socket,
     pub(super) generation: u8,
-    /// Earlier processes, to which this process forwards the datagrams of their connections.
+    /// Earlier processes that still have connections. This process forwards their datagrams to
+    /// them.
     pub(super) older: EarlierProcesses,
     /// Source of datagrams if another process reads the socket.
     pub(super) feed: Option<DatagramFeed>,

@@ -49,10 +49,10 @@ impl Socket {
         // datagrams are needed.
         let _ = setsockopt(&socket, sockopt::Ipv4PacketInfo, &false);
         let _ = setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &false);
-        // Distinguishes a closed port from a path that loses packets.
+        // With this option, the socket distinguishes a closed port from a path that loses packets.
         let _ = state.enable_transport_errors((&socket).into());
-        // With the privilege, the buffer may exceed the limit for ordinary users. Otherwise the
-        // limit applies.
+        // With the required privilege, the buffer may exceed the limit for ordinary users. Without
+        // the privilege, the limit applies.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
             state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES)?;
         }
@@ -104,7 +104,7 @@ impl Socket {
             src_ip: None,
         };
         let send = || self.state.try_send((&self.socket).into(), &transmit);
-        // An error from an earlier datagram is reported once, in place of sending.
+        // The kernel reports an error of an earlier datagram once, and sends nothing in that call.
         match send().or_else(|_| send()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),

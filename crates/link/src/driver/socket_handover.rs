@@ -117,8 +117,8 @@ pub(super) fn datagram_channel() -> io::Result<(UnixDatagram, UnixDatagram)> {
     let (near, far) = (UnixDatagram::from(near), UnixDatagram::from(far));
     for end in [&near, &far] {
         end.set_nonblocking(true)?;
-        // Without the privilege, the usual buffer size applies. Datagrams that do not fit are lost,
-        // as on a network.
+        // Without the required privilege, the usual buffer size applies. Datagrams that do not fit
+        // are lost, as on a network.
         if setsockopt(end, sockopt::SndBufForce, &BUFFER_BYTES).is_err() {
             let _ = setsockopt(end, sockopt::SndBuf, &BUFFER_BYTES);
         }

@@ -121,8 +121,9 @@ impl Endpoint {
 
     /// Checks whether a standby connection must change its role.
     ///
-    /// The standby connection becomes the current connection if the current one is silent. It is
-    /// closed if it has no streams, and ends without CLOSE frames if it stays silent.
+    /// The standby connection becomes the current connection if the current one is silent. A
+    /// standby connection without streams is closed. A standby connection that stays silent ends
+    /// without CLOSE frames.
     pub(super) fn judge_standby(&mut self, id: ConnectionId, now: Time) {
         let Some(connection) = self.connections.get(&id) else {
             return;

@@ -24,8 +24,8 @@ pub struct DropCounters {
 }
 
 impl DropCounters {
-    /// Returns the number of dropped datagrams without duplicates. Duplicates are excluded because
-    /// the path itself can cause them.
+    /// Returns the number of dropped datagrams, excluding duplicates. Duplicates are excluded
+    /// because the path itself can cause them.
     pub(crate) fn of_strangers(&self) -> u64 {
         self.unknown_key
             + self.bad_mac

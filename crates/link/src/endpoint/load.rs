@@ -41,7 +41,7 @@ const ATTEMPT_FRESH: Duration = Duration::from_secs(3);
 const SPENT_MAX: usize = 1024;
 /// Maximum number of cookies that wait to be sent. It is larger than the number of hellos that
 /// arrive between two turns of the driver. During a flood, the cookie for the real peer waits among
-/// them.
+/// the other cookies.
 const REPLIES_MAX: usize = 1024;
 
 impl Endpoint {

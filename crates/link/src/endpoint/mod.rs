@@ -99,8 +99,8 @@ pub struct Endpoint {
     due: Time,
 }
 
-/// Minimum time between two writes of the path measurements. They are also written when the
-/// endpoint ends.
+/// Minimum time between two writes of the path measurements. The measurements are also written when
+/// the endpoint ends.
 const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
 /// If a run starts at least this long after the requested time, the endpoint detects a suspension.
 /// The machine was suspended, the process was stopped, or the clock has jumped.

@@ -23,8 +23,8 @@ pub(super) struct ReportCadence {
 
 /// Number of reports that cover each arrival on a path that loses few reports.
 pub(super) const REDUNDANCY_MIN: usize = 4;
-/// Maximum number of reports that cover each arrival. If 64 % of reports are lost, 0.5 % of
-/// arrivals are in no report that the sender receives.
+/// Maximum number of reports that cover each arrival. If 64 % of reports are lost, the sender
+/// receives no report about 0.5 % of arrivals.
 pub(super) const REDUNDANCY_MAX: usize = 12;
 /// Fraction of lost reports below which a path counts as free of loss.
 const LOSS_MIN: f64 = 0.01;
@@ -151,8 +151,8 @@ impl ReportCadence {
         }
     }
 
-    /// Updates the averages after a report of `written_bytes` bytes. `received_bytes` arrived in
-    /// the time `since` the previous report.
+    /// Updates the averages after a report of `written_bytes` bytes. `since` is the time since the
+    /// previous report. In that time, `received_bytes` bytes arrived.
     pub(super) fn reported(&mut self, written_bytes: f64, received_bytes: u64, since: Duration) {
         let received_per_s = received_bytes as f64 / since.as_secs_f64().max(1e-6);
         self.received_per_s += (received_per_s - self.received_per_s) * GAIN;

@@ -112,7 +112,8 @@ mod tests {
     }
 
     proptest! {
-        /// The times of the searches move forward and back, as with pauses and overtaking packets.
+        /// The times of the searches move forward and back. Pauses and overtaking packets cause
+        /// such times.
         #[test]
         fn a_search_finds_the_same_wherever_it_begins(
             arrivals in prop::collection::vec((0..3_000_u64, 1..40_u64, 0..200_000_u64), 1..1000),

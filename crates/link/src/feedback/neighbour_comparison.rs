@@ -37,8 +37,8 @@ pub(super) struct NeighbourComparison {
     step: Duration,
 }
 
-/// Maximum number of neighbours that are compared. With this number, a sample rarely suggests that
-/// one packet in five overtakes if only one in ten does.
+/// Maximum number of neighbours that are compared. If one packet in ten overtakes, a sample of this
+/// size rarely suggests that one packet in five overtakes.
 const NEIGHBOURS: u64 = 256;
 /// Least number of neighbours for a comparison.
 const NEIGHBOURS_MIN: u64 = 8;
@@ -48,8 +48,8 @@ const WHILE: u32 = 16;
 /// Divisor of the round-trip time. The quotient is the time in which the neighbours were sent.
 /// Packets sent earlier were not overtaken.
 const AROUND: u32 = 8;
-/// Least time in which the neighbours were sent. On a short path, a shorter time would contain too
-/// few packets, and jitter would dominate.
+/// Least length of the time in which the neighbours were sent. On a short path, a shorter time
+/// would contain too few packets, and jitter would dominate.
 const AROUND_MIN: Duration = Duration::from_millis(20);
 /// Number of packets in a burst after a pause. In a longer burst, each packet is compared only with
 /// packets of the same burst.

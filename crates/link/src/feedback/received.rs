@@ -34,7 +34,7 @@ pub(crate) struct ReceivedLog {
 
     /// Records of the last reports, oldest first.
     ///
-    /// A record contains the highest packet number plus one at the time of the report. It also
+    /// A record contains the highest packet number at the time of the report, plus one. It also
     /// contains the range of packets that arrived late since the previous report.
     history: VecDeque<ReportRecord>,
     /// Whether earlier reports have covered all packets before the oldest record. The next report
@@ -72,7 +72,7 @@ pub(crate) struct ReceivedLog {
     pending: bool,
     /// Time until which the log repeats reports even if no packets arrive.
     repeat_until: Time,
-    /// Number of repeated reports about a ping after `repeat_until`.
+    /// Number of reports about a ping that the log still repeats after `repeat_until`.
     repeats_left: usize,
 }
 
@@ -208,8 +208,8 @@ impl ReceivedLog {
         }
         self.bytes_received += bytes as u64;
         self.packets_since_report += 1;
-        // Packets with only reports are reported too, now and then: the peer must learn how many of
-        // them are lost.
+        // Packets that contain only reports are sometimes reported, too. The peer must learn how
+        // many of these packets are lost.
         self.pending |=
             content > ContentKind::Reports || self.packets_since_report >= REPORTS_PER_REPORT;
         match content {

@@ -1,10 +1,10 @@
 //! Window of the newest packets that have arrived.
 //!
 //! The input is packet numbers. The output is whether a number is new, and which other packets have
-//! arrived. The window works as the replay window of IPsec and DTLS (RFC 9147 section 4.5.1), with
-//! whole words as in RFC 6479.
+//! arrived. The window works like the replay window of IPsec and DTLS (RFC 9147 section 4.5.1). It
+//! is a ring of words, as RFC 6479 describes.
 //!
-//! The window is longer than in those protocols, because reports are written from the window. The
+//! The window is longer than in IPsec and DTLS, because reports are written from the window. The
 //! [log](super::received) decides the content of a report.
 
 use crate::wire::report::WINDOW;

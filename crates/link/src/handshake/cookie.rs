@@ -16,7 +16,7 @@ pub(crate) type Cookie = [u8; COOKIE_SIZE];
 
 pub(crate) const COOKIE_SIZE: usize = 16;
 /// Period after which new cookies differ from old ones. A cookie stays valid until the end of the
-/// next period. This is enough for any handshake, but too short to collect cookies for a later
+/// next period. This time is enough for any handshake, but too short to collect cookies for a later
 /// attack.
 const PERIOD_NS: u64 = 120_000_000_000;
 

@@ -1,5 +1,5 @@
-//! Envelope: message authentication of unencrypted handshake datagrams. With it, the link never
-//! replies to strangers.
+//! Envelope: message authentication of unencrypted handshake datagrams. Because of the envelope,
+//! the link never replies to strangers.
 //!
 //! A TLS responder must reply to a first flight before it can authenticate the sender. The
 //! unencrypted flights therefore carry an HMAC-SHA-256. Its key is derived from the public keys of

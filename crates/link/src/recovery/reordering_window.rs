@@ -21,8 +21,8 @@ const MARGIN: f64 = 1.1;
 
 impl ReorderingWindow {
     /// Adds a packet that arrived late by `late`. `was_waited_for` is set if the packet was not
-    /// declared lost. Such a packet sets no new maximum. If it was at least half as late as the
-    /// maximum, it keeps the window from shrinking.
+    /// declared lost. Such a packet sets no new maximum. If the packet was at least half as late as
+    /// the maximum, the window does not shrink.
     pub(super) fn learn(&mut self, late: Duration, was_waited_for: bool, now: Time) {
         let faded = self.faded(now);
         if late > faded && !was_waited_for {

@@ -234,7 +234,7 @@ fn packets_that_a_report_declares_missing_need_no_further_report() {
                 let outcome = report(&mut sent, &mut received, now);
                 assert!(outcome.lost.is_empty());
             }
-            // The following reports are lost, and the next one no longer covers packet 3.
+            // The following reports are lost, and the next report no longer covers packet 3.
             18 | 28 | 38 | 48 | 58 | 68 => {
                 received.write_report(&mut Vec::new(), 1400, now);
             }

@@ -333,7 +333,7 @@ impl Adversary {
             to: sites[to as usize],
             bytes: Vec::new(),
         };
-        // A datagram from a stranger must have arrived before.
+        // A datagram from a stranger must have arrived earlier.
         let is_strange = self.random.chance(0.3);
         if is_strange {
             datagram.from = self.stranger();
@@ -349,8 +349,8 @@ impl Adversary {
         let name = match self.random.below(9) {
             0 | 1 => {
                 datagram.bytes = of_peer;
-                // The many forged datagrams displace records of accepted ones from a side's memory,
-                // as a restart does.
+                // The many forged datagrams displace records of accepted datagrams from a site's
+                // memory. A restart has the same effect.
                 if is_strange && (is_old || self.envelope.is_some()) {
                     self.owe_for(&datagram);
                 }

@@ -2,8 +2,8 @@
 //! or a model of TCP.
 //!
 //! All flows send from A to B through one `wansim::Duplex`. The acknowledgements cross the same
-//! duplex from B to A. A flow may have additional delay before the path, with a little jitter, as
-//! real machines have.
+//! duplex from B to A. A flow may have additional delay before the path. This delay has a little
+//! jitter, like the delay of real machines.
 //!
 //! Without jitter, the order of events alone would decide which flow's packets a full queue drops
 //! (S. Floyd and V. Jacobson, "On traffic phase effects", 1992).
@@ -241,8 +241,8 @@ impl Crowd {
         }
     }
 
-    /// Returns the snapshot of the sender about its peer. Returns `None` for a TCP flow and before
-    /// the flow starts.
+    /// Returns the sender's snapshot of its peer. Returns `None` for a TCP flow and before the flow
+    /// starts.
     pub fn view(&self, flow: usize) -> Option<PeerView> {
         self.flows[flow].view()
     }

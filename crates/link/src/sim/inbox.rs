@@ -1,4 +1,5 @@
-//! Datagrams that have arrived at a simulated site and wait there, as in the socket of a driver.
+//! Datagrams that have arrived at a simulated site and wait there, like datagrams in a driver's
+//! socket.
 //!
 //! The input is datagrams with their arrival times, and the time for which the site lets datagrams
 //! wait. The output is the time at which to handle the datagrams, and then the datagrams

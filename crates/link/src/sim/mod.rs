@@ -242,7 +242,7 @@ impl SimWorld {
         self.paths.counters(from.path_direction())
     }
 
-    /// Returns the snapshot of one site about the other site.
+    /// Returns one site's snapshot of the other site.
     pub fn view(&self, side: SimSite) -> PeerView {
         self.pair.endpoint(side).peer_view(0)
     }

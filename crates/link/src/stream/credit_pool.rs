@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 pub(crate) const WINDOW_FLOOR: u64 = 16;
 /// Divisor of the full pool. The quotient is the share of the first stream.
 ///
-/// The divisor must be at least 2. If one pool has more free slots than another, it still has more
+/// The divisor must be at least 2. A pool with more free slots than another pool still has more
 /// after both pools have given a share to the next stream. Hence a sender that missed an
 /// announcement never assumes more credit than exists.
 const FIRST_SHARE: u64 = 2;

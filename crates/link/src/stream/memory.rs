@@ -326,7 +326,7 @@ impl StreamMemory {
         (WINDOW_FLOOR + proven_max as u64).min(self.grown_max(share, window))
     }
 
-    /// Returns the maximum window in slots that the memory for growth permits a stream.
+    /// Returns the maximum window of a stream, in slots, that the memory for growth permits.
     fn grown_max(&self, share: InitialWindow, window: u64) -> u64 {
         let all = self.room() + self.grown;
         share.window + (all as f64 * self.free_room(share, window).powi(3)) as u64

@@ -68,7 +68,7 @@ struct Slot {
     arrived: bool,
     /// Arrived half of the slot, if the slot was sent in halves.
     half_arrived: Option<Half>,
-    /// Whether the first half of the present copy has been sent while the second half has not.
+    /// Whether only the first half of the present copy has been sent so far.
     is_first_sent: bool,
 }
 
@@ -77,8 +77,8 @@ struct Slot {
 pub(crate) enum SendState {
     /// The application may write more bytes.
     Open,
-    /// The application has written its last byte. The end record may not have been sent yet, or may
-    /// not have arrived yet.
+    /// The application has written its last byte. The fields state whether the end record was sent,
+    /// and whether it has arrived.
     Finished { end_sent: bool, end_arrived: bool },
     /// The stream was reset by the application, or because the peer requested it.
     Reset { code: u32 },

@@ -41,7 +41,7 @@ pub(crate) struct Stream {
     pub(crate) recv_done: bool,
     /// Initial window of the stream. `None` once the memory of the window has been freed.
     share: Option<InitialWindow>,
-    /// Whether the initial window has not been announced to the peer yet.
+    /// Whether the initial window must still be announced to the peer.
     is_share_news: bool,
     /// Code with which the application refused further bytes. While it is set, arriving slots are
     /// discarded.
@@ -49,7 +49,8 @@ pub(crate) struct Stream {
     in_ready_queue: bool,
     /// Whether a frame with the stream's credit waits to be sent.
     pub(crate) credit_queued: bool,
-    /// Whether the application was notified that the stream is readable, and has not read since.
+    /// Whether the application was notified that the stream is readable, and has not read since
+    /// then.
     pub(crate) reported_readable: bool,
 }
 

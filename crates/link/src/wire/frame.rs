@@ -57,7 +57,8 @@ pub(crate) enum Frame<'a> {
     /// `from` is a count of the streams that the receiver of this frame opens. Each stream takes
     /// its share of the pool without a further frame.
     InitialWindow { from: u32, free: u64 },
-    /// Total number of streams that the receiver of the frame may have opened.
+    /// Total number of streams that the receiver of the frame may open, including all earlier
+    /// streams.
     StreamLimit { streams: u32 },
     /// Round-trip time that the sender of the frame measured. The receiver of the frame computes
     /// its report interval from this time.

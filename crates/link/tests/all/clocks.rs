@@ -71,8 +71,8 @@ fn a_clock_that_jumps_an_hour_ahead_holds_nothing_up() {
     }
 }
 
-/// Suspends one site or both. The site's clock continues during the suspension, or stops as in a
-/// suspended virtual machine.
+/// Suspends one site or both. The site's clock continues during the suspension, or stops like the
+/// clock of a suspended virtual machine.
 #[test]
 fn a_suspended_machine_goes_on_where_it_was() {
     for sides in SIDES {

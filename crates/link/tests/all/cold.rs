@@ -45,8 +45,9 @@ fn the_first_transfer_takes_four_round_trips_more_and_two_where_the_last_run_kne
         let config = config(seed);
         let mut world = SimWorld::new(&config);
         let unknown = surplus_rtts(&mut world);
-        // Regression: the light traffic after a transfer is no evidence about the path. It replaced
-        // the known capacity, and the second start was as slow as the first.
+        // Regression: the light traffic after a transfer is no evidence about the path. The
+        // measurement of this traffic replaced the known capacity, and the second start was as slow
+        // as the first.
         exchange_commands(&mut world);
         world.restart(SimSite::A, &config);
         world.restart(SimSite::B, &config);

@@ -140,7 +140,7 @@ async fn streams_stay_with_their_process_through_upgrade_after_upgrade() {
     sent.expect("the stream is open");
     let came = timeout(TIMEOUT, processes[1].accept()).await;
     came.expect("in time").expect("the link is up");
-    // Each process ends on its own, and the others continue.
+    // Each process ends on its own, and the other processes continue.
     for _ in 0..5 {
         held.remove(0);
         processes.remove(0).shutdown(Duration::ZERO).await;

@@ -34,7 +34,7 @@ async fn the_last_bytes_go_although_the_queue_is_full() {
         .expect("it is up");
     let block = Bytes::from(vec![7; 100_000]);
     let mut written = 0;
-    // The application does not read, so a write waits in the end.
+    // The application does not read, so a write must wait at some time.
     while let Ok(done) = timeout(Duration::from_millis(300), send.write(block.clone())).await {
         done.expect("the stream is open");
         written += block.len();

@@ -123,7 +123,7 @@ fn a_restarted_peer_differs_from_a_silent_one_within_two_seconds() {
         world.set_stopped(side, false);
         let returned = world.now();
         // The site that did not restart detects it: a sender reports its transfer as lost, and a
-        // receiver its stream.
+        // receiver reports its stream as lost.
         let other = if side == SimSite::A {
             SimSite::B
         } else {

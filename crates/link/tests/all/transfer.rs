@@ -73,7 +73,7 @@ fn a_stream_opened_right_after_a_large_one_goes_on_whatever_got_lost() {
             backward: path,
             seed,
             controller: |_, _| Box::new(FixedRate::new(0.96 * 12.5e6)),
-            // The window of the large stream takes all the credit there is.
+            // The window of the large stream takes all available credit.
             memory_max: ByteCount::mebibytes(64),
             idle_timeout: Duration::from_secs(600),
         });

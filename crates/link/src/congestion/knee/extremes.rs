@@ -1,7 +1,7 @@
 //! Minimum and maximum of the values in a sliding time window.
 //!
-//! The input is values with their times, and the length of the window. The output is the extreme of
-//! the values in the window. The caller chooses the values and the length.
+//! The input is values with their times, and the length of the window. The output is the minimum or
+//! the maximum of the values in the window. The caller chooses the values and the length.
 
 use std::collections::VecDeque;
 
@@ -54,21 +54,21 @@ impl WindowedMax {
     }
 }
 
-/// Returns the length of the time window for extremes of a path. `base_s` is the base round-trip
-/// time of the path.
+/// Returns the length of the time window for the minimum and the maximum values of a path. `base_s`
+/// is the base round-trip time of the path.
 pub(super) fn path_window_s(base_s: f64) -> f64 {
     PATH_WINDOW_S.max(WINDOW_ROUND_TRIPS * base_s)
 }
 
-/// Length of the time window for extremes of a path, in seconds. The second value is the least
-/// length in round trips.
+/// Length of the time window for the minimum and the maximum values of a path, in seconds. The
+/// second value is the least length in round trips.
 ///
-/// After a change to a longer route, the old extreme expires within this time. A queue that lasts
+/// After a change to a longer route, the old minimum expires within this time. A queue that lasts
 /// as long as the window counts as a part of the path's delay.
 pub(super) const PATH_WINDOW_S: f64 = 30.0;
 pub(super) const WINDOW_ROUND_TRIPS: f64 = 20.0;
-/// Number of sub-windows in a time window. An extreme may therefore expire too early, by up to 7 %
-/// of the window.
+/// Number of sub-windows in a time window. A minimum or maximum may therefore expire too early, by
+/// up to 7 % of the window.
 const WINDOW_PARTS: f64 = 15.0;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Mechanisms of the controller that a bench can switch off one by one.
 //!
-//! Each call site passes the condition or value of its mechanism. If the mechanism is switched off,
-//! the function returns the value without the mechanism. In a product build nothing can be switched
-//! off, and the compiler removes the check.
+//! Each call site passes the condition or value of its mechanism to a function of this module. If
+//! the mechanism is switched off, the function returns the value without the mechanism. In a
+//! product build nothing can be switched off, and the compiler removes the check.
 //!
 //! The feature `ablation` enables runs [without](Mechanism::without) one mechanism. `bench
 //! controller -- --ablate` shows which rows need the mechanism. `docs/controller.md` states the
@@ -67,7 +67,8 @@ pub enum Mechanism {
     Overtakers,
     /// Packets that arrive after later packets do not count in any measurement of delay.
     Stragglers,
-    /// The rate of a drain depends on the queue that a packet will meet, not on the measured queue.
+    /// The rate of a drain depends on the queue that a packet sent now will meet, not on the
+    /// measured queue.
     DrainAhead,
     /// The rate of a drain is at least a fraction of the capacity.
     DrainRateMin,
@@ -100,7 +101,7 @@ pub enum Mechanism {
     /// The gain doubles each round while the window is well above the capacity measured at the last
     /// drain.
     FastBeyond,
-    /// The growth of one round builds at most a queue as long as the queue threshold.
+    /// The growth in one round builds a queue of at most the queue threshold.
     GainCap,
     /// If losses continue soon after a cut, the controller cuts the window again.
     CutAgain,
@@ -121,7 +122,7 @@ pub enum Mechanism {
     /// The time limit of an experiment is shorter if the experiment has as many packets as the
     /// count before it.
     ExperimentTimeout,
-    /// On a slow path, an experiment ends with few packets.
+    /// On a slow path, an experiment can end after few packets.
     FewPackets,
     /// If the delivered fraction can grow only a little, half of the possible growth shows
     /// congestion.
@@ -154,7 +155,8 @@ pub enum Mechanism {
     Eightfold,
     /// The window grows at once to the value for half of a train's rate.
     TrainLeap,
-    /// If a train and later arrivals show a much lower rate, the controller reduces the window.
+    /// If the window is far too large for the rate of a train and of later arrivals, the controller
+    /// reduces the window.
     Disproven,
     /// Growth becomes faster as the rate rises above the rate of a train.
     GrowthBeyondTrain,
@@ -195,7 +197,7 @@ pub enum Mechanism {
     WindowBefore,
     /// During competition, the controller tests whether the competing flows have stopped.
     CompeteTest,
-    /// After two rounds with an empty queue, the sender stops competing with CUBIC's growth.
+    /// If the queue is empty for two rounds, the competition with other flows ends.
     EmptyRounds,
     /// A second test of the queue follows sooner than after the regular interval.
     SecondTest,

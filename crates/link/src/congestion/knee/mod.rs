@@ -295,7 +295,7 @@ mod tests {
 
     proptest! {
         /// Each report contains a round-trip time, delays of four packets, and whether the link is
-        /// idle. The values are random, as from a hostile peer.
+        /// idle. The values are random, like the values of a hostile peer.
         ///
         /// No report resolves a packet as acknowledged or lost, so the window has no reason to
         /// grow.

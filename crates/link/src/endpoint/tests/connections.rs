@@ -1,4 +1,5 @@
-//! Tests of the selection of the connection between two endpoints, and of its end.
+//! Tests of two endpoints: the selection of the connection between them, and the end of a
+//! connection.
 
 use super::{endpoint_pair::EndpointPair, *};
 

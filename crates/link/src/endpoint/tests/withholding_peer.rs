@@ -200,7 +200,7 @@ fn loss_seen(it_jumps: bool) -> f64 {
 }
 
 /// Regression test: losses of packets sent before a clock jump were ignored, so a peer could
-/// conceal all losses with constant jumps.
+/// conceal all losses if its clock jumped all the time.
 #[test]
 fn a_peer_whose_clock_jumps_hides_no_losses() {
     let (steady, jumping) = (loss_seen(false), loss_seen(true));

@@ -266,8 +266,8 @@ impl Siege {
         siege
     }
 
-    /// Returns the distinct payload bytes that have arrived: up and down for the first peer, then
-    /// for the second peer.
+    /// Returns the distinct payload bytes that have arrived: uploads and downloads of the first
+    /// peer, then of the second peer.
     fn goodput(&self) -> [u64; 4] {
         let up = |peer| {
             self.gateway
@@ -287,8 +287,8 @@ impl Siege {
         [up(0), down(0), up(1), down(1)]
     }
 
-    /// Returns the bytes delivered in order to the applications: up and down for the first peer,
-    /// then for the second peer.
+    /// Returns the bytes delivered in order to the applications: uploads and downloads of the first
+    /// peer, then of the second peer.
     fn delivered(&self) -> [u64; 4] {
         let up = &self.gateway.node.delivered;
         let down = |peer: usize| self.honest[peer].delivered[0];

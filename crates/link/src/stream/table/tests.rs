@@ -288,7 +288,8 @@ pub(super) fn opened_by_peer(streams: &mut StreamTable, count: u32) -> u32 {
     number
 }
 
-/// Checks that the sum of the peer's credit fits into the memory, for random streams and growth.
+/// Checks that the sum of the peer's credit fits into the memory. The streams and the growth of
+/// windows are random.
 #[test]
 fn credit_never_exceeds_the_memory_for_receiving() {
     for memory_max in [16 << 20, 64 << 20, 1 << 30] {

@@ -1,7 +1,7 @@
 //! Delivery rate: bytes that arrive at the peer per second.
 //!
-//! The input is the total of bytes received by the peer, with times of the peer's clock. The output
-//! is the delivery rate. Each lost packet lowers the delivery rate.
+//! The input is totals of the bytes that the peer has received, with times of the peer's clock. The
+//! output is the delivery rate. Each lost packet lowers the delivery rate.
 
 use std::collections::VecDeque;
 

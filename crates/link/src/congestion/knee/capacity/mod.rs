@@ -108,7 +108,7 @@ impl CapacityEstimate {
     /// Updates the recent peak with the measured rate, if all packets of the measurement were sent
     /// after the last cut.
     ///
-    /// `cut_s` is the time of that cut. Before a cut the path dropped packets. The measured rate
+    /// `cut_s` is the time of that cut. The path dropped packets before the cut. The measured rate
     /// counts dropped packets as passed, so it exceeded the path's capacity.
     pub(super) fn remember(&mut self, cut_s: f64, base_s: f64, now_s: f64) {
         let is_since_cut = |first: &PacketArrival| first.sent_s > cut_s;
@@ -192,8 +192,8 @@ const ESTIMATE_MIN: f64 = 0.5;
 /// Upper limit of the recent peak, as a fraction of the sending rate of the last round trip. The
 /// limit applies if the application paused recently.
 ///
-/// The estimate is needed because a queue has formed. The queue shows that the sending rate was
-/// above the capacity.
+/// The controller estimates the capacity because a queue has formed. The queue shows that the
+/// sending rate was above the capacity.
 const AFTER_PAUSE_MAX: f64 = 0.9;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Cleanest round of start-up, and detection of a later round that lost far more packets.
+//! Cleanest round of start-up, which is the round with the lowest loss. Detection of a later round
+//! that lost far more packets.
 //!
 //! The input is the losses of each round. The output is the cleanest round, and whether the newest
 //! round lost more than chance explains. A path with a loss floor loses the same fraction in each

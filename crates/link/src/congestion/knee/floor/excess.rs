@@ -104,7 +104,8 @@ impl LossFloor {
 /// A sender that is alone on a path with a queue may cause this loss (`bench fair`). A smaller
 /// excess is not worth an experiment.
 pub(in super::super) const EXCESS: f64 = 0.02;
-/// Least number of loss runs in an excess. One burst of losses, of any length, is not an excess.
+/// Least number of loss runs that form an excess. One burst of losses, of any length, is not an
+/// excess.
 pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
 /// Loss fraction above which one run of losses is enough. Losses this dense form a single run.
 const LOSS_OF_ONE_RUN: f64 = 0.7;

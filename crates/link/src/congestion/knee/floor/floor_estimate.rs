@@ -126,7 +126,7 @@ impl LossFloor {
     }
 
     /// Replaces the floor by the loss since the last cut, if more packets support that loss than
-    /// the floor. A loss beyond the tolerance does not replace the floor.
+    /// support the floor. A loss beyond the tolerance does not replace the floor.
     ///
     /// After a cut the sender sends less, so the path itself probably causes the losses. The
     /// function replaces the floor only once after each cut. Otherwise competing flows could add
@@ -142,7 +142,7 @@ impl LossFloor {
     }
 
     /// Replaces the floor by the loss of the first round, if more packets support that loss than
-    /// the floor. The first round was sent far below capacity.
+    /// support the floor. The first round was sent far below capacity.
     pub(in super::super) fn learn_first(&mut self) {
         self.learn_if_longer(self.first);
     }
@@ -174,8 +174,8 @@ impl LossFloor {
     }
 }
 
-/// Loss floor below which the path counts as clean. The same value is the largest distance above
-/// the floor that counts as near.
+/// Loss floor below which the path counts as clean. A loss counts as near the floor if it exceeds
+/// the floor by at most the same value.
 pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 
 /// Maximum number of packets that support the floor. With a larger maximum, new counts would hardly

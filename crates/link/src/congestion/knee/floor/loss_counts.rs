@@ -96,7 +96,7 @@ const WEIGHT: f64 = 1.0 / 32.0;
 /// later losses from the tests.
 const LENGTH_MAX: f64 = 100.0;
 /// Mean length above which runs of losses are bursts, in packets. A policer that drops four of five
-/// packets forms runs of five.
+/// packets causes runs of five.
 const LONG: f64 = 6.0;
 
 #[cfg(test)]

@@ -211,7 +211,8 @@ const EMPTY_TIMES: u32 = 2;
 /// After this time, a loss in all flows no longer affects the queue. A longer time would leave the
 /// capacity of stopped flows unused.
 const SECOND_TEST_AFTER: f64 = 0.3;
-/// Least number of round trips between two cuts for assumed drops on a lossy path.
+/// Least number of round trips between two cuts. The value applies to cuts for assumed drops on a
+/// lossy path.
 ///
 /// With a smaller number, the sender would take less than a CUBIC flow. With a larger number, the
 /// sender would take capacity from other flows.

@@ -260,8 +260,8 @@ const UNMOVED: f64 = 0.9;
 /// plus [`GAP_MAX_S`]. The addition allows for the timer that releases a burst.
 const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;
-/// Number of round trips without reports on the test packets, after which the test has failed. The
-/// second value is an additional time.
+/// Number of round trips without reports about the test packets. After this time, the test has
+/// failed. The second value is an additional time.
 const TIMEOUT_ROUND_TRIPS: f64 = 3.0;
 const TIMEOUT_S: f64 = 0.3;
 

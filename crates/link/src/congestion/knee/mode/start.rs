@@ -214,8 +214,8 @@ impl StartMode {
         })
     }
 
-    /// Whether the delivery rate hardly grew in this round, although more was sent in the previous
-    /// round.
+    /// Whether the delivery rate hardly grew in this round, although the window grew in the
+    /// previous round.
     fn is_flat(&self, path: &PathModel, delivered: f64) -> bool {
         let [sent, sent_before] = self.windows_before;
         sent >= FLAT_GROWTH * sent_before

@@ -14,8 +14,8 @@ pub(in super::super) enum Transition {
     Grow,
     /// Grow as CUBIC if a policer is known. Otherwise grow until a queue appears.
     Resume,
-    /// Empty the queue at a path capacity of `capacity` bytes per second. Lost packets count as
-    /// passed.
+    /// Empty the queue. The path has a capacity of `capacity` bytes per second. Lost packets count
+    /// as passed.
     Drain { capacity: f64, series: DrainSeries },
     /// Continue after drains that did not empty the queue. A longer route is not the reason.
     DrainFailed(DrainSeries),
@@ -41,7 +41,7 @@ pub(in super::super) struct DrainSeries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum RouteFinding {
     /// The test found a queue, or had no result. A test has no result if it was too slow, or if no
-    /// reports on its packets arrived.
+    /// reports about its packets arrived.
     Queue,
     /// The test found no queue, but the capacity of the path is unknown. A second test must confirm
     /// the result.

@@ -1,4 +1,5 @@
-//! One-way delays of packets in excess of the base delay, the shortest delay of the recent past.
+//! One-way delays of packets in excess of the base delay. The base delay is the shortest delay of
+//! the recent past.
 //!
 //! The input is packet arrivals. The first output is the arrivals that are evidence about the path.
 //! The second output is the least excess delay of each bucket of packets, and the jitter of delays.
@@ -110,7 +111,7 @@ impl OneWayDelays {
     fn judge_bucket(&mut self, span_s: f64, base_rtt_s: f64, now_s: f64) -> Option<f64> {
         let least_s = self.bucket.least_s(AHEAD * base_rtt_s)?;
         let least_before_s = self.least_before_s.replace(least_s).unwrap_or(least_s);
-        // A delay in only one bucket may be a hiccup of a clock or a scheduler.
+        // If only one bucket has a short delay, a clock or a scheduler may be the cause.
         let seen_twice_s = Mechanism::BaseSeenTwice.value(least_s.max(least_before_s), least_s);
         // While a queue drains, the least delay falls. A bucket of more than a round trip shows no
         // jitter, since a queue can build and drain within it.
@@ -209,9 +210,9 @@ impl DelayBucket {
     ///
     /// In a bucket of at least [`MANY`] packets, the fastest quarter does not count.
     ///
-    /// In a smaller bucket, only some packets of the fastest quarter are excluded. For each such
-    /// packet, the function looks at the delay that is a quarter of the bucket further in the
-    /// sorted order. The packet is excluded if that delay is longer by at least `ahead_s`.
+    /// In a smaller bucket, a packet of the fastest quarter is excluded only if its delay is
+    /// shorter by at least `ahead_s` than a reference. The reference is the delay that follows a
+    /// quarter of the bucket later in the sorted order.
     fn least_s(&self, ahead_s: f64) -> Option<f64> {
         let mut delays_s = self.delays_s.clone();
         delays_s.sort_unstable_by(f64::total_cmp);

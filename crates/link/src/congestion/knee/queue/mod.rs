@@ -307,8 +307,8 @@ const THRESHOLD_PACKETS: f64 = 6.0;
 /// Fraction of the threshold up to which the queue counts as empty. With a larger fraction, jitter
 /// alone could end growth directly after a drain.
 const EMPTY_PART: f64 = 0.5;
-/// Queueing delay in seconds up to which no queue exists: the sending time of one packet at 60
-/// Mbit/s.
+/// Largest queueing delay in seconds that does not count as a queue: the sending time of one packet
+/// at 60 Mbit/s.
 const NO_QUEUE_S: f64 = 0.000_2;
 /// Fraction of the longest recent queueing delay. A queue of at least this length is at its peak.
 const AT_PEAK: f64 = 0.9;
