@@ -256,7 +256,8 @@ impl Recovery {
                 .div_ceil(self.in_flight_before.max(1))
                 .saturating_sub(self.sent)
         } else {
-            // One more than the delivered segments, so that the sender catches up without a burst.
+            // The limit is one segment more than was delivered, so that the sender catches up
+            // without a burst.
             let limit = self.delivered.saturating_sub(self.sent).max(delivered) + 1;
             (target - in_flight).min(limit)
         };

@@ -129,7 +129,8 @@ impl NeighbourComparison {
         let sent = (high - low) as f64;
         let arrived = f64::from(window.arrived_among(low, high)) / sent;
         // If one packet in five shows the path, this fraction of its neighbours arrives. The limit
-        // is lower by a standard deviation, because often none of few neighbours has arrived.
+        // is lower by a standard deviation. Often none of the few neighbours of such a packet has
+        // arrived.
         let of_the_path = ALONE * self.usual_arrived.max(USUAL_ARRIVED_MIN);
         let is_alone = arrived < of_the_path - (of_the_path * (1.0 - of_the_path) / sent).sqrt();
         self.usual_arrived += (arrived - self.usual_arrived) * USUAL_ARRIVED_GAIN;

@@ -156,7 +156,7 @@ fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
         let id = world.send(SimSite::B, StreamClass::Bulk, ByteCount::megabytes(40));
         let half = ByteCount::megabytes(20);
         world.run_until(Duration::from_secs(60), |w| w.progress(id).delivered > half);
-        // Only A has the peer's address. Credit in flight has arrived before B dies.
+        // Only A has the peer's address. Credit in flight has arrived before B is stopped.
         world.set_stopped(SimSite::B, true);
         world.run_for(Duration::from_secs(1));
         world.restart(SimSite::B, &config);
@@ -311,8 +311,8 @@ fn strangers_replays_and_flipped_bits_are_never_answered() {
     );
     let stranger: SocketAddr = "198.51.100.66:5555".parse().expect("an address");
     let sent_before = world.sent_to(stranger);
-    // The site receives the same datagrams from another address, each with one flipped bit. It also
-    // receives random bytes.
+    // The site receives the same datagrams from another address, both unchanged and with one
+    // flipped bit. It also receives noise.
     for (index, datagram) in recorded
         .iter()
         .enumerate()

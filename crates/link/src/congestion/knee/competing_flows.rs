@@ -44,7 +44,8 @@ impl CompetingFlows {
         self.policy == KneePolicy::Background
     }
 
-    /// Records that a drain starts. `window_bytes` is the window before the drain.
+    /// Records that a drain starts. `window_bytes` is the part of the window that the path passed
+    /// before the drain.
     pub(super) fn on_drain(&mut self, window_bytes: f64) {
         if self.score < STEP_DOWN {
             self.window_before_bytes = window_bytes;
@@ -79,8 +80,8 @@ impl CompetingFlows {
 /// attempt subtracts the second value.
 ///
 /// The score rises if more than one drain in three fails. While the score is at least the second
-/// value, a series of failed drains is in progress. During the series, the stored window stays the
-/// window from before the series.
+/// value, a series of failed drains is in progress. The stored window is then the window from
+/// before the series.
 const STEP_UP: f64 = 1.0;
 const STEP_DOWN: f64 = 0.5;
 /// Score at which competing flows are assumed to fill the queue: three failed drains in a row. Each

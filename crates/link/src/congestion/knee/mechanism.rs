@@ -199,7 +199,7 @@ pub enum Mechanism {
     CompeteTest,
     /// If the queue is empty for two rounds, the competition with other flows ends.
     EmptyRounds,
-    /// A second test of the queue follows sooner than after the regular interval.
+    /// A second test of the queue starts earlier than the regular interval requires.
     SecondTest,
     /// The sender stops competing only after two tests with an empty queue.
     TwoTests,

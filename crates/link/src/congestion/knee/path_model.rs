@@ -173,19 +173,21 @@ impl PathModel {
         self.queue.threshold_s(rate, self.packet_bytes)
     }
 
-    /// Whether the queue is long enough to end growth. Only packets sent since the last cut count.
+    /// Whether the queue is long enough to end growth. Returns false until packets sent after the
+    /// last cut have measured the queue.
     pub(super) fn queue_shows(&self) -> bool {
         self.queue.shows(self.threshold_s())
     }
 
-    /// Whether the queue is long enough to end start-up. Only packets sent since the last cut
-    /// count.
+    /// Whether the queue is long enough to end start-up. Returns false until packets sent after the
+    /// last cut have measured the queue.
     pub(super) fn queue_shows_in_start(&self) -> bool {
         let threshold_s = self.queue.start_threshold_s(self.threshold_s());
         self.queue.shows(threshold_s)
     }
 
-    /// Whether the queue is empty. Only packets sent since the last cut count.
+    /// Whether the queue is empty. Returns false until packets sent after the last cut have
+    /// measured the queue.
     pub(super) fn queue_is_seen_empty(&self) -> bool {
         self.queue.is_seen_empty(self.threshold_s())
     }

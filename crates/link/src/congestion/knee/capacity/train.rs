@@ -268,7 +268,7 @@ mod tests {
             numbers.sort_by(|a, b| received_s(*a).total_cmp(&received_s(*b)));
             let mut trains = PacketTrains::default();
             for number in numbers {
-                // A separate report contains each arrival.
+                // Each arrival is in a separate report.
                 trains.measure(&[PacketArrival {
                     number,
                     sent_s: 0.0,

@@ -30,7 +30,7 @@ impl FloorEstimate {
         }
     }
 
-    /// Whether the estimate is reliable because enough packets support it.
+    /// Whether the estimate is reliable. An estimate is reliable if enough packets support it.
     pub(super) fn is_known(&self) -> bool {
         self.packets >= KNOWN_MIN
     }

@@ -152,8 +152,8 @@ impl DrainMode {
             1.0 - ours
         };
         let timeout_s = TIMEOUT_ROUND_TRIPS * base_s.max(ROUND_MIN_S) + queue_s + queue_s / spare;
-        // Only packets sent since the cut count. While the application is idle, no packets are
-        // sent.
+        // The timeout has passed only if a packet has crossed the path after the deadline. While
+        // the application is idle, no packet crosses the path.
         path.queue.sent_s + base_s > self.cut_s + timeout_s
     }
 }

@@ -129,7 +129,7 @@ fn queue_is_sudden(path: &PathModel) -> bool {
     path.queue.delay_s > built_s
 }
 
-/// Whether a cut for loss was too small, because losses continued soon after it.
+/// Whether losses continued soon after a cut for loss. The cut was then too small.
 fn must_cut_again(path: &PathModel) -> bool {
     Mechanism::CutAgain.acts(path.is_gentle && path.floor.has_surplus(SURPLUS_AFTER_CUT))
 }

@@ -211,15 +211,14 @@ impl QueueEstimate {
     /// The base delay is the least delay of a few packets at a low rate. On a path with jitter,
     /// later packets have longer delays even without a queue.
     pub(super) fn start_threshold_s(&self, threshold_s: f64) -> f64 {
-        // The jitter adds at most twice the part of the base round-trip time that is usually
-        // visible.
+        // The jitter adds at most twice the least visible fraction of the base round-trip time.
         let jitter_max_s = 2.0 * VISIBLE_PART * self.base_rtt_s();
         let jitter_s = self.delays.jitter_s().min(jitter_max_s);
         threshold_s + Mechanism::StartJitter.value(jitter_s, 0.0)
     }
 
-    /// Whether the queueing delay is above the threshold. Only packets sent since the last cut
-    /// count.
+    /// Whether the queueing delay is above the threshold. Returns false until packets sent after
+    /// the last cut have measured the queue.
     pub(super) fn shows(&self, threshold_s: f64) -> bool {
         self.is_fresh && self.delay_s > threshold_s
     }
@@ -230,7 +229,8 @@ impl QueueEstimate {
         self.delay_s <= EMPTY_PART * threshold_s
     }
 
-    /// Whether the queue is empty. Only packets sent since the last cut count.
+    /// Whether the queue is empty. Returns false until packets sent after the last cut have
+    /// measured the queue.
     pub(super) fn is_seen_empty(&self, threshold_s: f64) -> bool {
         self.is_fresh && self.is_empty(threshold_s)
     }
