@@ -201,8 +201,8 @@ impl PathConfig {
         let (probability, straggler) = if ahead == self.delay {
             (share, Straggler::Early)
         } else {
-            // An early packet skips the whole delay. To skip only a part of it, the path has a
-            // shorter delay, and the other packets are late.
+            // An early packet skips the whole delay. If an early packet must skip only a part of
+            // the delay, the path has a shorter delay, and the other packets are late.
             self.delay -= ahead;
             (1.0 - share, Straggler::Late(ahead))
         };

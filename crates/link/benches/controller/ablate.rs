@@ -123,7 +123,7 @@ pub(super) fn run(options: &Options) {
 }
 
 impl FigureChange {
-    /// Whether the figure is so much worse that further seeds would not change the verdict.
+    /// Whether the figure is far worse. Further seeds would then not change the verdict.
     fn is_plain_loss(&self) -> bool {
         self.by < -PLAIN_SPREADS * self.spread
     }

@@ -199,8 +199,8 @@ fn loss_seen(it_jumps: bool) -> f64 {
     connection_of_a(&mut sites).loss()
 }
 
-/// Regression test: losses of packets sent before a clock jump were ignored, so a peer could
-/// conceal all losses if its clock jumped all the time.
+/// Regression test: losses of packets sent before a clock jump were ignored. A peer whose clock
+/// jumped all the time could conceal all losses.
 #[test]
 fn a_peer_whose_clock_jumps_hides_no_losses() {
     let (steady, jumping) = (loss_seen(false), loss_seen(true));

@@ -9,8 +9,8 @@ use super::{
 use crate::congestion::knee::Mechanism;
 
 impl LossFloor {
-    /// Whether the losses since the last cut exceed the loss floor by so much that the sender must
-    /// slow down.
+    /// Whether the losses since the last cut exceed the loss floor enough that the sender must slow
+    /// down.
     pub(in super::super) fn is_exceeded(&self) -> bool {
         self.excess(EXCESS, EXCESS_RUNS)
     }
