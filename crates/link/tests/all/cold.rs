@@ -129,10 +129,10 @@ fn a_slow_and_short_line_is_not_flooded_at_the_start() {
                  {took_s:.2} s in place of 3, {dropped:.3} dropped"
             );
             println!("{line}");
-            // At most 0.001 of the packets are dropped, and a transfer takes up to 3.4 s, except at 2
-            // Mbit/s and 20 ms. In that case, the base delay rises with the queue of the first
-            // train, from 33 to 51 ms. The queue shows only after 250 ms, when 109 of 391 packets
-            // have been dropped: 0.149 of all.
+            // At most 0.001 of the packets are dropped, and a transfer takes up to 3.4 s. The
+            // exception is 2 Mbit/s and 20 ms. In that case, the base delay rises with the queue of
+            // the first train, from 33 to 51 ms. The queue shows only after 250 ms, when 109 of 391
+            // packets have been dropped: 0.149 of all.
             let is_worst = (mbit, rtt_ms, is_both_ways, up_for_ms) == (2, 20, false, 1000);
             let dropped_max = if is_worst { 0.15 } else { 0.12 };
             assert!(took_s < 3.8 && dropped < dropped_max, "{line}");
