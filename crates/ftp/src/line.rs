@@ -76,7 +76,7 @@ impl LineSplitter {
 
     fn no_newline(&mut self) -> Option<SplitLine> {
         self.searched = self.buffer.len();
-        // One byte of slack, for the CR of a line that is exactly at the bound.
+        // The additional byte is the CR of a line that has the maximum length.
         if self.discarding || self.buffer.len() > self.max_bytes + 1 {
             self.buffer.clear();
             self.searched = 0;

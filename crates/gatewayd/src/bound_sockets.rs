@@ -70,8 +70,8 @@ impl BoundSockets {
         Self::bind_or_inherit(config, None)
     }
 
-    /// Uses the sockets that the old process (`predecessor`) has passed on, and binds the missing
-    /// sockets.
+    /// Uses the sockets that it receives from the old process (`predecessor`), and binds the
+    /// missing sockets.
     ///
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
@@ -212,7 +212,7 @@ fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket>
     }
 }
 
-/// Binds a TCP listener. The error names the listener as `what`.
+/// Binds a TCP listener. An error contains `what`, the name of the listener.
 pub(crate) fn bind_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).map_err(|source| BindError::new(what, address, source))
 }

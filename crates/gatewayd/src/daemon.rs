@@ -260,7 +260,7 @@ pub async fn run(
         tokio::select! {
             () = &mut shutdown => None,
             succeeded = serve(&mut reloader, orders, &sockets, &mut interception, &service_manager) => Some(succeeded),
-            // It serves as long as the link accepts streams.
+            // This task ends only if the link accepts no further streams.
             _ = accepting.join_next() => {
                 drop(reloader);
                 sessions.abort(ABORT_TIMEOUT).await;
@@ -309,8 +309,8 @@ pub async fn run(
             tokio::task::block_in_place(|| stores.retire());
         }
         let drained = async {
-            // Peers without knowledge of the other process may still use this one, and so may its
-            // operator.
+            // Some peers may not have detected the other process yet. They and the operator can
+            // still use this process.
             let _ = timeout(RETIRE_TIMEOUT, async {
                 loop {
                     reloader.wait_for_order().await;
@@ -351,7 +351,7 @@ pub async fn run(
     accepting.shutdown().await;
     side_tasks.shutdown().await;
     if let Some(path) = socket_left {
-        // No process listens there any more.
+        // No process listens at this socket any more.
         let _ = std::fs::remove_file(path);
     }
     Ok(aborted)
@@ -526,7 +526,7 @@ async fn report_health(
     service_manager: Arc<ServiceManager>,
     watchdog_timeout: Duration,
 ) {
-    // Two reports in that time, so that a late one does no harm.
+    // The gateway reports twice within the timeout, so that a late report does no harm.
     let mut times = interval(watchdog_timeout / 2);
     loop {
         times.tick().await;

@@ -155,7 +155,7 @@ where
 {
     let race = async {
         let mut waiting = addresses.into_iter();
-        // Aborts the remaining attempts when it is dropped.
+        // When this set is dropped, it aborts the remaining attempts.
         let mut attempts = JoinSet::new();
         let mut reason = io::ErrorKind::NotFound.into();
         loop {

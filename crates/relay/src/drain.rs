@@ -193,8 +193,8 @@ impl DrainBudget {
                 kept_up = kept_up.max(span.bytes as f64 / span.length_s);
             }
         }
-        // A span in which buffers absorbed everything counts less with each later span that the
-        // server limited.
+        // Buffers may have absorbed all bytes of such a span. Each later span that the server
+        // limits therefore reduces its weight.
         let run = self
             .spans
             .iter()
@@ -316,9 +316,9 @@ impl ServerRates {
     }
 }
 
-/// Size of the first budget for each second of the time limit, if the rate of the server is
-/// unknown. A server of 300 kB/s accepts this budget in two thirds of the limit. The last third is
-/// for the bytes in kernel buffers.
+/// First budget divided by the time limit, if the rate of the server is unknown. A server of 300
+/// kB/s accepts this budget in two thirds of the limit. The last third is for the bytes in kernel
+/// buffers.
 const FIRST_BYTES_PER_S: f64 = 200e3;
 /// Fraction of a server's earlier rate that a new upload assumes.
 const KNOWN_SHARE: f64 = 0.5;

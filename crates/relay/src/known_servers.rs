@@ -1,5 +1,5 @@
-//! Unusual traits of servers, as sessions have detected them. Later sessions with the same server
-//! start with these traits. A trait expires after some time, because servers change.
+//! Unusual traits of servers that sessions have detected. Later sessions with the same server start
+//! with these traits. A trait expires after some time, because servers change.
 
 use std::{
     collections::HashMap,

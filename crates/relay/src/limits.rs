@@ -220,7 +220,7 @@ impl Usage {
             logged.retain(|_, at| now - *at < MINUTE);
         }
         if logged.len() >= REFUSALS_KEPT {
-            // This many refusals at once are one attack, which the log has already reported.
+            // At this limit, the refusals come from an attack that the log has already reported.
             return false;
         }
         logged.insert(key, now);
@@ -266,7 +266,8 @@ impl State {
             self.failed_logins
                 .retain(|_, (since, _)| now - *since < MINUTE);
         }
-        // This many clients at once are one attack. It gains nothing if its failures are forgotten.
+        // At this limit, the failures come from one attack. The attacker gains nothing if the
+        // gateway forgets the failures.
         if self.failed_logins.len() >= FAILED_LOGINS_KEPT {
             self.failed_logins.clear();
         }

@@ -253,7 +253,8 @@ impl<M: DataMachine> Pump<M> {
         let truncation = self.truncation.as_deref();
         let watches_stream = self.machine.awaits_leg();
         tokio::select! {
-            // Orders come first, since they determine the meaning of an end.
+            // The pump handles orders first, because an order determines the meaning of an end of
+            // file.
             biased;
             order = next(&mut self.orders) => match order {
                 Some(order) => self.machine.order(self.started.elapsed(), order),

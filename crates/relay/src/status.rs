@@ -26,8 +26,8 @@ pub struct GatewaySnapshot {
     /// Version of the gateway.
     pub version: String,
     /// Version with the commit of the build, as `longhaul --version` prints it. Empty if the
-    /// gateway runs inside another program, or is older than the field. Also empty if the request
-    /// contained no token.
+    /// gateway runs inside another program, or if its version lacks the field. Also empty if the
+    /// request contained no token.
     #[serde(default)]
     pub build: String,
     /// The gateway's public key, as `longhaul pubkey` prints it.
@@ -55,7 +55,7 @@ pub struct GatewaySnapshot {
     pub socket_buffer_send_bytes: u64,
     /// Number of datagrams dropped without a reply, by reason.
     pub dropped: DroppedDatagrams,
-    /// Processes that this process has replaced, and that still serve their sessions.
+    /// Older processes that this process has replaced. They still serve their open sessions.
     #[serde(default)]
     pub older_processes: Vec<OlderProcess>,
     /// Peers, in the order of the configuration file.

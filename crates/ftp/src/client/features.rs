@@ -51,8 +51,8 @@ impl Features {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let rest = rest.trim();
         match word.to_ascii_uppercase().as_str() {
-            // "MLST" with its facts announces both commands (RFC 3659 section 7.8). Some servers
-            // list "MLSD" alone.
+            // A line "MLST" with a list of facts announces MLST and MLSD (RFC 3659 section 7.8).
+            // Some servers list "MLSD" alone.
             "MLST" | "MLSD" => self.machine_listings = true,
             "SIZE" => self.size = true,
             "MDTM" => self.modified = true,

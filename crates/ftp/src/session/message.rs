@@ -7,7 +7,8 @@ use super::{CommandId, QuestionSubject, ReplyStage, ReplyTag, TransferId};
 /// Message from the near gateway to the far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageToFar {
-    /// A request for the server. The far gateway queues it until the server may receive it.
+    /// A request for the server. The far gateway queues the request until the server may receive
+    /// it.
     Request(ServerRequest),
     /// The near gateway has dropped a data connection.
     Abandon(TransferId),

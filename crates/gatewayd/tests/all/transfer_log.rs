@@ -90,7 +90,7 @@ fn log_in(client: &mut Control, server: &mut Control) {
         server.send(reply);
         client.expect(reply);
     }
-    // The far gateway asks these questions ahead.
+    // The far gateway prefetches the replies to these commands.
     for (command, reply) in [
         ("SYST", "215 UNIX"),
         ("FEAT", "211 none"),

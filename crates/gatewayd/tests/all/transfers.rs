@@ -197,7 +197,7 @@ fn a_server_need_not_await_the_clients_end_of_a_download() {
     let (mut client, mut server, client_data, mut server_data) = world.downloading();
     server_data.write_all(b"all").expect("the gateway reads");
     server_data.shutdown(Shutdown::Write).expect("a half close");
-    // The server acts as ProFTPD: its final reply follows the other end's FIN.
+    // The server acts as ProFTPD: it sends its final reply only after the gateway's FIN.
     assert_eq!(read_all(&server_data), b"");
     server.send("226 done");
     assert_eq!(read_all(&client_data), b"all");

@@ -57,7 +57,7 @@ fn versions(record: &[u8]) -> Option<Vec<u16>> {
         }
         extensions = rest;
     }
-    // A client without the list supports TLS 1.2 at most.
+    // A client that sends no list of versions supports TLS 1.2 at most.
     Some(vec![TLS12])
 }
 

@@ -69,7 +69,7 @@ pub trait StoreFile: Send + Sync {
     }
 }
 
-/// A lock on a file. Drop releases the lock.
+/// A lock on a file. Dropping the value releases the lock.
 pub trait FileLock: Send {
     /// Returns whether the locked file still has its name. The file loses its name if its folder is
     /// removed.

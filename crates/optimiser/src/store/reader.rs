@@ -34,13 +34,13 @@ impl StoreReader {
         for location in self.index.find(name) {
             match self.read(name, length, location) {
                 Ok(Some(RecordContent::Content(content))) => return Some(content),
-                // The record has another chunk with the same tag.
+                // The record contains another chunk whose name has the same tag.
                 Ok(Some(RecordContent::Other)) => {}
                 Ok(Some(RecordContent::Damaged)) => {
                     self.counters.damaged.add(1);
                     self.index.remove(name, location);
                 }
-                // The segment was removed in this time.
+                // The segment was removed meanwhile.
                 Ok(None) => self.index.remove(name, location),
                 Err(error) if is_passing(&error) => {}
                 Err(_) => {

@@ -63,8 +63,8 @@ fn run(upload: &Upload) -> Outcome {
         while let Some((_, grant)) = grants.pop_front_if(|(at, _)| *at <= now) {
             near = grant;
         }
-        // The near gateway reads as much as budget and path permit. Its own queue holds 10 ms of
-        // the path.
+        // The near gateway reads as many bytes as the budget and the path permit. Its queue holds
+        // the bytes that the path carries in 10 ms.
         let room = (near.budget_bytes as f64 + near.accepted_bytes as f64 - taken)
             .min(upload.file_bytes - taken);
         if room > 0.0 && line_free_s < now + 0.01 {

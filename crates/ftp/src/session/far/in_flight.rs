@@ -43,7 +43,7 @@ pub(super) enum ExpectedReply {
     /// Any reply to a command of the client. If the verb is unknown, the reply may start a
     /// transfer.
     Plain(QuestionCause),
-    /// The second reply to a command that is no transfer and whose first reply was `1yz`. Some
+    /// The second reply to a command that is not a transfer. The first reply was `1yz`. Some
     /// servers send no second reply.
     Begun,
     Quit,
@@ -63,7 +63,7 @@ pub(super) enum ExpectedReply {
     /// The reply to one command of the repeated log-in, and the reply class that the log-in needs.
     Relogin(ReplyClass, ReplyBuffer),
     /// No reply: the last attempt to log in again has failed, and the session waits before the next
-    /// one. The pause ends when this duration has passed since the first attempt.
+    /// attempt. The pause ends when this duration has passed since the first attempt.
     Pause(Duration),
     /// A reply for which the session no longer waits. If the reply still arrives, the session drops
     /// the reply.
@@ -308,7 +308,8 @@ impl InFlight {
     pub(super) fn end_reply(&mut self) -> Option<(usize, CommandInFlight)> {
         let index = self.answering.take()?;
         let entry = self.entries.remove(index)?;
-        // A late reply would have preceded this one.
+        // Replies arrive in order. A late reply that should precede this reply will therefore not
+        // arrive.
         let before = self.entries.len();
         let mut at = 0;
         self.entries.retain(|entry| {

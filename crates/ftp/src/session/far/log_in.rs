@@ -29,8 +29,8 @@ pub(super) enum LogInRecord {
 pub(super) struct LogInStep {
     pub(super) line: Vec<u8>,
     pub(super) verb: String,
-    /// Class of the server's reply. On another connection, the server must reply with the same
-    /// class. `None` before the reply.
+    /// Class of the server's reply. On another connection, the server must reply at least as
+    /// successfully. `None` before the reply.
     reply: Option<ReplyClass>,
 }
 

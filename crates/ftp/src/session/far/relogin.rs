@@ -197,5 +197,5 @@ impl FarSession {
 const OUT_OF_STEP: &str = "the server's replies are out of order; log in again";
 
 /// Interval between the first and the second attempt to log in again. Each further interval is
-/// twice as long as the interval before.
+/// twice as long as the preceding interval.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

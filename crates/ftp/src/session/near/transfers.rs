@@ -288,7 +288,8 @@ impl Transfers {
     }
 
     /// Removes and returns the data connections without a final reply. The function keeps a data
-    /// connection for which `waits` returns true, because its final reply has still to be relayed.
+    /// connection for which `waits` returns true, because the session must still relay its final
+    /// reply.
     pub(super) fn take_unanswered(
         &mut self,
         waits: impl Fn(TransferId) -> bool,

@@ -118,7 +118,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
             .expect("taken"),
         "oslo"
     );
-    // The reply may have been lost.
+    // The gateway may send its request again, because the reply may have been lost.
     assert_eq!(
         world
             .enrol(&invite, ours.public_key(), "oslo")
@@ -141,7 +141,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
         .1;
     world.far = Gateway::start(&world.folder, "b.key", rest);
     let endpoint = world.far.link.to_string().parse().expect("an endpoint");
-    // The invite has another token. Only the gateway's own key identifies it.
+    // The invite has another token, so only its own key identifies the gateway.
     let at = Invite::new(invite.far, &endpoint);
     let opened = world.runtime.block_on(async {
         let link = link(&at, ours);
@@ -309,8 +309,8 @@ fn one_invite_makes_one_of_several_gateways_a_peer() {
         let taken = threads.into_iter().map(|it| it.join().expect("no panic"));
         taken.filter(|it| *it).count()
     });
-    // Candidates with the same invite are one peer to the link. None of them may succeed, but never
-    // two.
+    // The link treats all candidates with the same invite as one peer. At most one candidate
+    // succeeds.
     assert!(taken <= 1, "{taken}");
     let register =
         Register::read(&Register::path(&world.folder.join("b.key"))).expect("it is there");

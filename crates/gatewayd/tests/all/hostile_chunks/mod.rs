@@ -123,7 +123,7 @@ fn another_chunk_in_its_place_breaks_the_transfer() {
 fn a_shorter_chunk_breaks_the_transfer() {
     answered(|asks, content| {
         asks.say(stored(&content[..8_999]));
-        // The following bytes complete it.
+        // The following bytes complete the chunk.
         asks.say(stored(&[0; 10]));
     });
 }
@@ -177,7 +177,7 @@ fn answers_to_nothing_break_what_is_asked_for_later() {
     let mut asks = peer.asks();
     assert_eq!(asks.next::<ChunkRequest>(), ChunkRequest::Missing(0));
     asks.say(stored(&one));
-    // The chunk arrives before the next request, or after it.
+    // This chunk may arrive before or after the next request.
     asks.say(stored(&noise(3, 9_000)));
     let mut received = vec![0; one.len()];
     data.server.read_exact(&mut received).expect("it arrives");
