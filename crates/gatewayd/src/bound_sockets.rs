@@ -31,9 +31,10 @@ pub struct BoundSockets {
     pub ssh: Vec<TcpListener>,
     /// One listener for each `[[forward]]` section, in the order of the file.
     pub forwards: Vec<TcpListener>,
-    /// The admin interface. `None` if it has its default address and cannot be bound.
+    /// The admin interface. `None` if its address is the default address, and that address cannot
+    /// be bound.
     pub admin: Option<TcpListener>,
-    /// The admin socket. `None` if it has its default path and cannot be bound.
+    /// The admin socket. `None` if its path is the default path, and that path cannot be bound.
     pub admin_socket: Option<UnixListener>,
     /// The listener of `[admin.https]`, if the file has this section.
     pub admin_https: Option<TcpListener>,

@@ -345,7 +345,7 @@ pub async fn run(
     }
     drop(interception);
     registry.transfer_log().flush(ABORT_TIMEOUT).await;
-    // A slow disk must not delay the end.
+    // A slow disk must not delay the end of this process.
     let closed = timeout(CLOSE_TIMEOUT, link.shutdown(drain.min(ABORT_TIMEOUT))).await;
     aborted.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
@@ -595,7 +595,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stand-in for unlimited time: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Maximum time that a new process waits for its link to connect. It then accepts clients.
+/// Maximum time that a new process waits for its link to connect. After this time, the new process
+/// accepts clients.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_LOOK: Duration = Duration::from_millis(5);
 /// Maximum time for the link to close.

@@ -521,8 +521,8 @@ fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
 /// Returns the kind of the internal network that contains `ip`. Returns `None` for a public
 /// address.
 ///
-/// It also detects addresses that reach an internal network through a translator (NAT64, 6to4,
-/// Teredo).
+/// The function also detects addresses that reach an internal network through a translator (NAT64,
+/// 6to4, Teredo).
 fn internal(ip: IpAddr) -> Option<&'static str> {
     let of = |ip: IpAddr| {
         INTERNAL.iter().find_map(|(kind, range)| {

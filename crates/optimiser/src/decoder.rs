@@ -213,7 +213,7 @@ impl Decoder {
                 if self.lengths.len() > 2 * CUTS_MAX {
                     return Err(DecodeError::Chunks);
                 }
-                // A chunk may be complete already.
+                // The received bytes may already complete a chunk.
                 self.collect(Bytes::new())?;
             }
             FrameHead::References { .. } => {

@@ -206,7 +206,7 @@ impl ConnectionSource {
     /// Returns the next connection with its permit.
     ///
     /// With TLS, the connection is accepted when a permit is free. Without TLS, the connection is
-    /// accepted at once. If no permit is free, it replaces another connection.
+    /// accepted at once. If no permit is free, the new connection replaces another connection.
     async fn accept(
         &mut self,
         permits: &ConnectionPermits,

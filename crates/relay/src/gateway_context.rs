@@ -263,7 +263,7 @@ impl GatewayContext {
             key,
             tenant,
         };
-        // The first call opens files.
+        // The first call opens files, and therefore blocks.
         tokio::task::block_in_place(|| stores.get(owner))
     }
 

@@ -53,7 +53,7 @@ impl KnownServers {
         let mut traits = self.lock();
         let key = (server.clone(), which);
         if traits.len() >= TRAITS_MAX && !traits.contains_key(&key) {
-            // A later session with that server learns the trait again.
+            // The oldest trait is removed. A later session with its server detects the trait again.
             let oldest = traits.iter().min_by_key(|(_, at)| **at);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 traits.remove(&oldest);

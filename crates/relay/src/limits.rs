@@ -49,7 +49,8 @@ impl RelayLimits {
             transfers_max: share(TRANSFERS_SHARES),
             forwards_max: share(FORWARDS_SHARES),
             failed_logins_per_minute_max: 20,
-            // The login timeout of ProFTPD, since people type passwords.
+            // ProFTPD has the same login timeout. The timeout is long because people type
+            // passwords.
             login_timeout: Duration::from_secs(300),
             idle_timeout: Duration::from_secs(3600),
             stall_timeout: Duration::from_secs(3600),

@@ -135,7 +135,7 @@ pub(crate) async fn run<M: DataMachine>(parts: PumpParts<M>) -> Result<(), Strin
 struct Pump<M: DataMachine> {
     machine: M,
     started: Instant,
-    /// Future that connects the leg (TCP connection or pipe). `None` once the connection has been
+    /// Future that connects the leg (TCP connection or pipe). `None` after the connection has been
     /// started.
     connect: Option<BoxedFuture<Result<Leg, DataInput>>>,
     connecting: Option<BoxedFuture<Result<Leg, DataInput>>>,
@@ -153,7 +153,7 @@ struct Pump<M: DataMachine> {
     is_securing: bool,
     /// Whether the pump is sending the end of file on the leg (TCP connection or pipe).
     is_ending: bool,
-    /// Orders of the session. `None` once the session has ended.
+    /// Orders of the session. `None` after the session has ended.
     orders: Option<mpsc::UnboundedReceiver<M::Order>>,
     on_event: Box<dyn FnMut(M::Event) + Send>,
     truncation: Option<Arc<Truncation>>,

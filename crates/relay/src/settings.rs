@@ -38,7 +38,7 @@ pub struct RelaySettings {
 pub struct PeerSettings {
     /// Name of the peer at this gateway.
     pub name: String,
-    /// Source that makes the other gateway a peer.
+    /// Origin of the peer: the configuration file, the register or an invite.
     pub origin: PeerOrigin,
     /// Number of the peer in the link. For peers in the configuration file at the gateway's start,
     /// the number is their position in the file. Later peers receive the following numbers.
@@ -57,7 +57,7 @@ pub struct PeerSettings {
     pub tenants: Vec<String>,
 }
 
-/// Source that makes another gateway a peer.
+/// Origin of a peer: the configuration file, the register or an invite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerOrigin {
     /// The operator has added the peer to the configuration file.

@@ -174,7 +174,7 @@ fn channels(list: Option<&Spanned<Vec<Spanned<String>>>>) -> Result<Vec<ChannelK
     })
 }
 
-/// Returns the values of a list's words. Each value may occur once.
+/// Converts the words of a list to values. Each value may occur only once.
 fn words<T: PartialEq>(
     list: &Spanned<Vec<Spanned<String>>>,
     value: impl Fn(&str) -> Result<T, String>,

@@ -194,7 +194,7 @@ pub(super) async fn events(
     };
     let permit = feed.permits.clone().try_acquire_owned();
     let permit = permit.map_err(|_| DashboardError::TooMany(PAGES_MAX))?;
-    // Without a reader the state is updated less often.
+    // While no page is open, the state is updated less often.
     if !feed.has_readers() {
         dashboard.update(false);
     }

@@ -59,7 +59,7 @@ pub(crate) struct Dashboard {
     reloads: mpsc::Sender<reload::ReloadRequest>,
     access: AccessControl,
     feed: EventFeed,
-    /// Feed for pages that may not see names of users, files and clients.
+    /// Feed for pages that must not see names of users, files and clients.
     nameless_feed: EventFeed,
     history: Mutex<PeerHistories>,
     rates: Mutex<RateOverrides>,

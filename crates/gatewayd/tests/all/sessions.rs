@@ -74,7 +74,7 @@ fn the_rest_of_an_over_long_command_is_not_executed() {
 fn a_client_that_is_not_read_and_resets_is_noticed() {
     let world = World::start();
     let (mut client, mut server) = world.session();
-    // These are more commands than may wait for their replies.
+    // The client sends more commands than the number that may wait for replies.
     for _ in 0..100 {
         client.send("NOOP");
     }

@@ -132,7 +132,7 @@ fn an_upload_under_way_survives_the_end_of_its_session() {
     });
     thread::sleep(Duration::from_millis(100));
     drop(client);
-    // This is longer than the time in which the client's control connection closes.
+    // This pause is longer than the time in which the client's control connection closes.
     thread::sleep(Duration::from_secs(3));
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     drop(server_data);

@@ -21,7 +21,7 @@ pub(super) async fn offers_tls12(connection: &Connection) -> io::Result<bool> {
         }
         sleep(PAUSE).await;
     }
-    // The handshake reports an incomplete message.
+    // If the message is incomplete, the later handshake reports the error.
     Ok(false)
 }
 

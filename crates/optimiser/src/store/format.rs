@@ -174,9 +174,9 @@ pub(super) const UNIT_BYTES: u32 = 64;
 /// Maximum number of bytes of a segment. An offset in units of 64 bytes then fits 20 bits.
 pub(super) const SEGMENT_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Maximum number of records of a segment. It is four times the number of chunks of the usual size
-/// (16 KiB) in a segment. The table then has at most 640 KiB, which are read into memory as a
-/// whole.
+/// Maximum number of records of a segment. The number is four times the number of chunks of the
+/// usual size (16 KiB) in a segment. The table then has at most 640 KiB. The store reads the
+/// complete table into memory.
 pub(super) const RECORDS_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

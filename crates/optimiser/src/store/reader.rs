@@ -75,15 +75,15 @@ impl StoreReader {
     }
 }
 
-/// Returns whether an error is temporary and not caused by the file, such as too many open files or
-/// too little memory.
+/// Returns whether an error is temporary and not caused by the file. Examples are too many open
+/// files, and too little memory.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::OutOfMemory
         || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
-/// Error numbers of Linux and most other systems for too many open files, in a process (`EMFILE`)
-/// or in the system (`ENFILE`).
+/// Error numbers for too many open files in a process (`EMFILE`) and in the system (`ENFILE`).
+/// Linux and most other systems use these numbers.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 

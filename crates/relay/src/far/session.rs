@@ -462,7 +462,7 @@ impl Session<'_> {
         let spool = self.spool.take();
         let (server, opened) = (leg.server(), Instant::now());
         let drain = match &spool {
-            // No client waits until a spool has drained.
+            // No client waits until the server has read the bytes of a spool.
             Some(_) => DrainBudget::unlimited(),
             None => self.new_drain(server),
         };

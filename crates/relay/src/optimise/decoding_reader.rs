@@ -301,8 +301,8 @@ impl StreamDecoder {
         Ok(ChunkSource::Peer)
     }
 
-    /// Replaces a list by its chunks in the queue. `number` is the number of the reference to the
-    /// list.
+    /// In the queue, replaces a list by the chunks of the list. `number` is the number of the
+    /// reference to the list.
     fn expand(&mut self, number: u64, list: &[u8]) -> Result<(), DecodeError> {
         self.queued_bytes -= list.len();
         let listed = frame::references(list).map(|reference| reference.bytes);
@@ -362,7 +362,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Starts to load chunks from the store: the chunks at the front of the queue.
+    /// Starts to load the chunks at the front of the queue from the store.
     fn load(&mut self) {
         let Some(store) = self.store().cloned() else {
             return;

@@ -1,8 +1,8 @@
 //! Contents of a spool (a file for several servers), and its readers.
 //!
 //! Bytes arrive in the order of the file. The spool keeps only the newest bytes. New bytes are
-//! accepted at the rate of the fastest reader. A slower reader fails once the next byte that it
-//! needs has been overwritten.
+//! accepted at the rate of the fastest reader. A slower reader fails if the next byte that it needs
+//! has been overwritten.
 
 use std::{
     collections::BTreeMap,

@@ -31,8 +31,8 @@ use crate::{
     wire::TransferBottleneck,
 };
 
-/// Meter of one direction of a transfer: its bytes, and the times of waiting for TCP and for the
-/// link.
+/// Meter of one direction of a transfer. It counts bytes, and measures the times for which the
+/// direction waits for TCP and for the link.
 #[derive(Debug)]
 pub struct DirectionMeter {
     started: Instant,

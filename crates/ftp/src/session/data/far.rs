@@ -274,7 +274,7 @@ impl DataMachine for FarData {
             }
             DataInput::BrokenUnused(_) if self.may_be_unused() => self.on_broken_unused(now),
             DataInput::ReadFailed(why) | DataInput::BrokenUnused(why) | DataInput::Alerted(why) => {
-                // The server may not have read all written bytes.
+                // Some written bytes may still be unread at the server.
                 self.outputs.push(DataOutput::Event(FarDataEvent::Lost));
                 self.break_off(why);
             }

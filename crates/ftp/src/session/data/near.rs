@@ -616,8 +616,8 @@ const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 /// connection.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Time limit for the end of the server's data connection to arrive on the link, after the final
-/// reply to an upload.
+/// Time limit that starts with the final reply to an upload. In this time, the end of the server's
+/// data connection must arrive on the link.
 const SERVER_END: Duration = Duration::from_millis(100);
 
 /// Time limit for a server's reply after the server closed its data connection.

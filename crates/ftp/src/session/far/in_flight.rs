@@ -231,8 +231,8 @@ impl InFlight {
         self.entries.remove(index)?.id
     }
 
-    /// Whether a command before the command `than` still waits for its reply. The function ignores
-    /// transfer commands.
+    /// Whether a command before command number `than` still waits for its reply. The function
+    /// ignores transfer commands.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         let is_transfer =
             |entry: &CommandInFlight| matches!(entry.expect, ExpectedReply::Transfer { .. });
@@ -375,7 +375,7 @@ impl InFlight {
                     || matches!(code.0, 226 | 250 | 425 | 426 | 450..=452 | 550..=553);
                 Some(first + usize::from(!transfers))
             }
-            // The server leaves ABOR unanswered.
+            // The server does not reply to the ABOR.
             ExpectedReply::Abort if self.entries.len() > first + 1 && !may_answer_abort(code) => {
                 Some(first + 1)
             }
@@ -400,7 +400,7 @@ fn may_answer_abort(code: ReplyCode) -> bool {
     code.class() != ReplyClass::Completed || matches!(code.0, 225 | 226 | 250)
 }
 
-/// Commands whose reply may have the code of a log-in.
+/// Commands to which a server may reply with the same code as to a log-in.
 const LOGS_IN: [&str; 6] = ["USER", "PASS", "ACCT", "REIN", "HOST", "AUTH"];
 
 /// Commands that every server supports.

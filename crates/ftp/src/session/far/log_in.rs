@@ -65,7 +65,7 @@ impl LogInRecord {
             return;
         }
         if verb == "USER" {
-            // An earlier account has no effect any more.
+            // After another `USER`, an earlier account has no effect.
             steps.retain(|step| !ACCOUNT.contains(&step.verb.as_str()));
         }
         if REPEATABLE.contains(&verb) && steps.len() < STEPS_MAX {

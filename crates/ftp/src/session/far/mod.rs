@@ -72,7 +72,8 @@ pub struct FarSession {
     unbound: Option<(Option<CommandId>, TransferId, bool)>,
     /// Whether the server has accepted the client's log-in.
     is_logged_in: bool,
-    /// Number of the command that requested a spool. `None` once the caller has returned the reply.
+    /// Number of the command that requested a spool. `None` after the caller has returned the
+    /// reply.
     spooling: Option<CommandId>,
     /// Reply that refuses transfers while the server's transfer type differs from the client's
     /// transfer type. `None` if the types are equal.
@@ -302,8 +303,8 @@ impl FarSession {
         // as without gateways.
         let is_left = self.client_gone && is_done;
         let is_over = is_left || self.server_gone;
-        // The near half may hold back a successful final reply. It then waits for the report whether
-        // all bytes of the upload were written.
+        // The near half may hold back a successful final reply to an upload. It then needs the
+        // report whether all bytes were written.
         if is_over && !self.closed && !self.connections.any_unreported() {
             self.close();
         }

@@ -98,8 +98,8 @@ impl FarSession {
         }
     }
 
-    /// Returns the number of the `ABOR` to which the arriving reply belongs, if the gateway must
-    /// hold this reply back. Returns `None` if the gateway may relay the reply now.
+    /// If the gateway must hold back the arriving reply to an `ABOR`, returns the number of that
+    /// `ABOR`. Returns `None` if the gateway may relay the reply now.
     pub(super) fn overtaking(&mut self, tag: &ReplyTag) -> Option<CommandId> {
         let is_abort = matches!(self.in_flight.answering()?.expect, ExpectedReply::Abort);
         let id = tag.command.filter(|_| is_abort)?;

@@ -314,8 +314,8 @@ impl NearSession {
         if let (CommandKind::Other, Some(text)) = (command.kind(), refusal(command)) {
             return self.pending.answer(text.as_bytes());
         }
-        // After a transfer, a reply of the gateway would come before the server's replies to later
-        // commands.
+        // After a transfer command, a reply of the gateway itself would precede the server's
+        // replies to later commands.
         let may_answer = !self.pending.awaits_transfer();
         let next_id = self.pending.next_id();
         match self.prefetched.answer(command, next_id, may_answer) {
@@ -567,7 +567,8 @@ impl NearSession {
         if let (Some(id), ReplyStage::Final) = (tag.command, tag.stage)
             && let Some(transfer) = self.pending.answered(id)
         {
-            // A reply line in place of a listener means that there is no data connection.
+            // The command has received a reply line instead of a listener, so it has no data
+            // connection.
             self.remove(transfer);
         }
     }

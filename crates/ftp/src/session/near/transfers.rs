@@ -23,7 +23,7 @@ struct Transfer {
     is_used: bool,
     /// Direction of the transferred bytes. `None` if the verb is unknown.
     direction: Option<DataDirection>,
-    /// Transfer command. `None` once the transfer has been recorded.
+    /// Transfer command. `None` after the transfer has been recorded.
     command: Option<TransferCommand>,
     /// `ABOR` that the client sent before any transfer command. The session keeps the data
     /// connection until the reply to this `ABOR`.

@@ -201,7 +201,7 @@ fn a_certificate_opens_everything_without_a_token() {
                 (&json!(true), &json!(false))
             );
         }
-        // The other address ignores certificates.
+        // The admin address without TLS ignores certificates.
         let wish = json!({ "minutes": 30 });
         let code = post(site.gateway.admin, "/dashboard/invite", &wish).code;
         assert_eq!(code, if admin.is_empty() { 403 } else { 401 });

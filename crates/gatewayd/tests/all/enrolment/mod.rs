@@ -200,7 +200,7 @@ fn what_is_no_invite_and_no_name_is_refused() {
         .enrol(&invite, own.public_key(), "b")
         .expect_err("its own");
     assert!(refused.to_string().contains("own key"), "{refused}");
-    // These attempts have not used the invite up.
+    // These attempts have not used up the invite.
     world.enrol(&invite, key(), "oslo").expect("taken");
     // The far gateway is silent towards an unknown invite.
     let endpoint = invite.endpoint.parse().expect("an endpoint");
@@ -259,7 +259,7 @@ fn a_gateway_with_an_invite_reaches_no_server() {
 
 #[test]
 fn invites_take_no_memory_from_peers() {
-    // 16 MiB is the least for one peer.
+    // 16 MiB is the minimum memory for one peer.
     let (folder, key_a, _) = folder();
     let peer =
         format!("memory_max = \"16 MiB\"\n[[peer]]\nname = \"a\"\npublic_key = \"{key_a}\"\n");

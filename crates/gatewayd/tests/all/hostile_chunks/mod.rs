@@ -66,7 +66,7 @@ fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let mut data = session.transfer("STOR a");
-    // The link limits an upload once the server has accepted some bytes.
+    // After the server has accepted some bytes, the link limits the upload.
     let first = noise(1, 1_000_000);
     data.stream.say(stored(&first[..250_000]).repeat(4));
     let mut received = vec![0; first.len()];

@@ -38,7 +38,7 @@ use net::{Listener, pipe::PipeNetwork, socket, transparent};
 pub(super) struct DataConnection {
     pub(super) orders: mpsc::UnboundedSender<NearDataOrder>,
     pub(super) task: JoinHandle<()>,
-    /// Record of the transfer. `None` once the session has recorded the outcome.
+    /// Record of the transfer. `None` after the session has recorded the outcome.
     pub(super) transfer: Option<Arc<OpenTransfer>>,
     pub(super) has_tls: bool,
     /// Transfer command that uses the data connection. `None` before the command arrives.

@@ -274,7 +274,7 @@ fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
     for delay in delays() {
         for (line, code) in COMMANDS {
             let mut script = ReplyScript::new("PWD", delay);
-            // The first answer, after the log-in, comes at once.
+            // The first reply, after the log-in, arrives without delay.
             script.prompt = 1;
             script.client(3, "CWD a");
             script.client(4, line);
