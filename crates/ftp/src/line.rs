@@ -42,8 +42,8 @@ impl LineSplitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether the splitter has returned all lines, and no incomplete line is buffered or
-    /// discarded.
+    /// Whether the splitter has returned all lines. False while the splitter buffers or discards an
+    /// incomplete line.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !self.discarding
     }

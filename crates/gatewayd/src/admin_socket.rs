@@ -33,9 +33,9 @@ use nix::{
 };
 use pages::peer_process;
 
-/// Returns the path of the admin socket of the gateway with this configuration file. Returns `None`
-/// if the text is not TOML, or names neither the socket nor the key file. Other keys of the file
-/// may have invalid values.
+/// Returns the path of a gateway's admin socket. `text` is the content of the gateway's
+/// configuration file. Returns `None` if the text is not TOML, or names neither the socket nor the
+/// key file. Other keys of the file may have invalid values.
 pub fn path_of_text(text: &str, file: &Path) -> Option<PathBuf> {
     let table: toml::Table = toml::from_str(text).ok()?;
     let folder = file.parent().unwrap_or(Path::new(""));

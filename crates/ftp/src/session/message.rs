@@ -84,8 +84,8 @@ pub enum MessageToNear {
     UploadEnded {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Whether the far gateway has written all bytes from the client, and the end of file, to
-        /// the server.
+        /// Whether the far gateway has written all of the client's bytes and the end of file to the
+        /// server.
         is_whole: bool,
     },
 }

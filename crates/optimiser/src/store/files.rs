@@ -210,7 +210,7 @@ impl FileLock for RealLock {
     }
 }
 
-/// Returns whether the error means that the disk, or the user's quota, is full.
+/// Returns whether the error means that the disk or the user's quota is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -132,7 +132,7 @@ impl PassThroughListener {
     }
 
     /// Whether a client has a connection through this listener, or through an older listener that
-    /// it replaced.
+    /// this listener replaced.
     pub fn has_clients(&self) -> bool {
         let older = self.older.as_ref();
         !self.lock().is_empty() || older.is_some_and(|older| older.has_clients())

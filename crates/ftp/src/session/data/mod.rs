@@ -160,7 +160,7 @@ pub trait DataMachine {
     /// Returns the state of the direction from the stream to the TCP connection.
     fn inbound(&self) -> DataFlow;
 
-    /// Whether the stream is open while the TCP connection, or its TLS, is not open yet. The driver
+    /// Whether the stream is open, but the TCP connection or its TLS is not open yet. The driver
     /// must then detect the end of the stream.
     fn awaits_leg(&self) -> bool {
         false

@@ -59,7 +59,7 @@ pub struct TransferSummary {
     pub direction: Option<DataDirection>,
     /// Code of the final reply to the client. `None` if the client received no final reply.
     pub code: Option<u16>,
-    /// Whether all bytes have arrived, and the code of the server's final reply is `2yz`.
+    /// Whether all bytes have arrived and the server's final reply has the code `2yz`.
     pub succeeded: bool,
 }
 
