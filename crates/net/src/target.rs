@@ -1,8 +1,8 @@
 //! Servers to which a gateway may connect, and the peers in front of these servers.
 //!
-//! The module has the syntax of hosts, the `serves` patterns of peers, and the `allow` list of the
-//! far gateway. It resolves no names and opens no sockets. The far gateway resolves a name once,
-//! checks each address with [`AllowList::check`], and connects to an allowed address.
+//! The module contains the syntax of hosts, the `serves` patterns of peers, and the `allow` list of
+//! the far gateway. It resolves no names and opens no sockets. The far gateway resolves a name
+//! once, checks each address with [`AllowList::check`], and connects to an allowed address.
 
 use std::{
     fmt,

@@ -91,8 +91,8 @@ pub struct Decoder {
 enum Body {
     /// The next bytes are the head of a frame.
     None,
-    /// The next bytes belong to the body of a stored frame. The number counts its remaining bytes.
-    /// The decoder can process any part of the remaining bytes.
+    /// The next bytes belong to the body of a stored frame. The number is the count of remaining
+    /// bytes. The decoder can process any part of the remaining bytes.
     Stored(usize),
     Whole(FrameHead),
 }

@@ -338,7 +338,7 @@ const BUDGET_TIME_MAX_S: f64 = 2.0;
 /// reads any byte. With a lower number, a receive buffer of 64 KiB made a server of 10 Mbit/s
 /// appear ten times as fast.
 const BUFFERED_BYTES: u64 = 256 << 10;
-/// Minimum size of an upload. The server's rate is not measured in smaller uploads.
+/// Minimum size of an upload from which the gateway measures the server's rate.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
 /// Number of spans (measuring periods) over which the rate is averaged. 16 spans last 1.6 s, or
 /// more than two round trips on long paths.

@@ -82,8 +82,8 @@ pub(crate) struct PumpParts<M: DataMachine> {
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
     /// Callback for the events of the state machine.
     pub(crate) on_event: Box<dyn FnMut(M::Event) + Send>,
-    /// Detection of truncated data. `None` at a far gateway if the server uses no TLS. `None` at a
-    /// near gateway unless both client and server use TLS.
+    /// Detection of truncated data. At a far gateway, `None` if the server uses no TLS. At a near
+    /// gateway, `None` if the client or the server uses no TLS.
     pub(crate) truncation: Option<Arc<Truncation>>,
     pub(crate) transfer: Arc<OpenTransfer>,
     /// Grants that limit the bytes in flight between client and server.

@@ -26,8 +26,7 @@ use crate::{limits::RelayLimits, wire::CodingOffer};
 pub struct RelaySettings {
     /// Settings of the link: identity, peers, policy, memory.
     pub link: LinkConfig,
-    /// For each peer of `link`, the settings that belong to the relay. The order is the order of
-    /// the peers in `link`.
+    /// Relay settings of each peer, in the order of the peers in `link`.
     pub peers: Vec<PeerSettings>,
     /// Limits on the resources that clients may use.
     pub limits: RelayLimits,

@@ -52,8 +52,8 @@ impl Interception {
 
     /// Installs the rules and the routing, but does not start the thread that updates them.
     ///
-    /// The peers in `up` count as up for a few seconds. The process that this process replaces has
-    /// reported them.
+    /// The peers in `up` count as up for a few seconds. The old process, which this process
+    /// replaces, has reported these peers.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).

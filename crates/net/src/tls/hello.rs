@@ -80,8 +80,8 @@ const TLS12: u16 = 0x0303;
 /// Maximum size of a TLS record, including its header.
 const RECORD_MAX_BYTES: usize = 5 + (1 << 14);
 
-/// Pause between two checks whether the first message is complete, and number of checks. All pauses
-/// together take 5 s, which suffices for a few lost packets.
+/// Pause between two checks for a complete first message, and the number of these checks. All
+/// pauses together take 5 s, which suffices for a few lost packets.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSES_MAX: u32 = 250;
 

@@ -84,8 +84,8 @@ pub enum Service {
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
-        /// Whether the near gateway sends the data of the data connection. The near gateway opened
-        /// the session.
+        /// Whether the near gateway sends the data of the data connection. The near gateway is the
+        /// gateway that opened the session.
         of_near: bool,
     },
     /// A service with this name. The following bytes belong to the service.
