@@ -14,7 +14,7 @@ pub struct Command<'a> {
     line: &'a [u8],
     synch: bool,
     verb: String,
-    /// Whether the verb contains bytes that no valid verb contains.
+    /// Whether the verb contains invalid bytes.
     is_malformed: bool,
     /// Whether the line contains a CR or NUL.
     is_split: bool,
@@ -45,7 +45,7 @@ pub enum CommandKind {
     Quit,
     /// `TYPE`: sets the representation type of transfers (ASCII or binary).
     Type,
-    /// `STAT` without a path, `NOOP` or `REIN`. The gateway may relay such a command while a
+    /// `NOOP`, `REIN`, or a `STAT` without a path. The gateway may relay such a command while a
     /// transfer is running.
     Overtaking,
     /// A malformed verb. A valid verb consists of letters, and digits may follow. Servers interpret
@@ -153,7 +153,8 @@ impl<'a> Command<'a> {
             "ABOR" => CommandKind::Abort,
             "QUIT" => CommandKind::Quit,
             "TYPE" => CommandKind::Type,
-            // The refusal of `STAT` with a path would look like the refusal of a transfer.
+            // With a path, `STAT` must wait: its refusal would look like the refusal of the running
+            // transfer.
             "STAT" if self.argument.trim_ascii().is_empty() => CommandKind::Overtaking,
             "NOOP" | "REIN" => CommandKind::Overtaking,
             _ if self.is_malformed => CommandKind::Malformed,
@@ -166,8 +167,8 @@ impl fmt::Display for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb.as_str();
         let plain = PLAIN_VERBS.contains(&verb);
-        // An unknown verb may be a password, which a server would read in spite of the preceding
-        // bytes.
+        // An unknown verb may contain a password, because a server may ignore the bytes before the
+        // password.
         f.write_str(if plain || SECRET_VERBS.contains(&verb) {
             verb
         } else {

@@ -42,8 +42,8 @@ impl LineSplitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether the splitter has returned all lines, and no incomplete line is buffered or
-    /// discarded.
+    /// Whether the splitter has returned all lines. False while the splitter buffers or discards an
+    /// incomplete line.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !self.discarding
     }
@@ -76,7 +76,7 @@ impl LineSplitter {
 
     fn no_newline(&mut self) -> Option<SplitLine> {
         self.searched = self.buffer.len();
-        // One byte of slack, for the CR of a line that is exactly at the bound.
+        // The additional byte is the CR of a line that has the maximum length.
         if self.discarding || self.buffer.len() > self.max_bytes + 1 {
             self.buffer.clear();
             self.searched = 0;

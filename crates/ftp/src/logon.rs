@@ -60,8 +60,8 @@ impl Logon {
     }
 }
 
-/// Returns the host and the port, without the text that follows them. If a number follows the host
-/// after a space, and the host has no port yet, the number is the port.
+/// Returns the host and the port, without the text that follows them. A number after the host and a
+/// space is the port, unless the host already has a port.
 fn without_account(server: &[u8]) -> &[u8] {
     let Some(space) = server.iter().position(|&b| b == b' ') else {
         return server;

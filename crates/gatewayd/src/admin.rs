@@ -230,8 +230,8 @@ async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String)
 /// # Errors
 /// The client is on another machine, or is a browser.
 fn check_program(from: &PageClient, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-    // A browser names the requesting page, or the purpose of the request. Pages have no need for
-    // this.
+    // A browser adds a header that contains the requesting page or the purpose. No page needs this
+    // request.
     let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
     let is_here = from.is_local() && from.address.ip().to_canonical().is_loopback();
     if !is_here || is_browser {
@@ -287,8 +287,8 @@ async fn health(State(current): State<CurrentGateway>) -> (StatusCode, &'static 
     }
 }
 
-/// Reports whether the gateway can serve clients: it works and is not shutting down. If it has
-/// listeners, at least one peer must also be connected.
+/// Reports whether the gateway can serve clients. The gateway must work, and must not be shutting
+/// down. A gateway with listeners also needs a connection to at least one peer.
 async fn readiness(State(current): State<CurrentGateway>) -> (StatusCode, &'static str) {
     let running = current.borrow().clone();
     let no = |why| (StatusCode::SERVICE_UNAVAILABLE, why);

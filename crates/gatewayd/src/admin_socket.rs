@@ -33,9 +33,9 @@ use nix::{
 };
 use pages::peer_process;
 
-/// Returns the path of the admin socket of the gateway with this configuration file. Returns `None`
-/// if the text is not TOML, or names neither the socket nor the key file. Other keys of the file
-/// may have invalid values.
+/// Returns the path of a gateway's admin socket. `text` is the content of the gateway's
+/// configuration file. Returns `None` if the text is not TOML, or names neither the socket nor the
+/// key file. Other keys of the file may have invalid values.
 pub fn path_of_text(text: &str, file: &Path) -> Option<PathBuf> {
     let table: toml::Table = toml::from_str(text).ok()?;
     let folder = file.parent().unwrap_or(Path::new(""));
@@ -65,7 +65,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
         && path == Path::new(SERVICE_SOCKET)
         && !folder.exists()
     {
-        // systemd creates the folder. Otherwise root does.
+        // Usually, systemd has created the folder. Without systemd, the gateway creates it as root.
         DirBuilder::new().mode(0o755).create(folder)?;
     }
     match fs::symlink_metadata(path) {
@@ -84,7 +84,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
         Err(error) => return Err(error),
     }
     let listener = with_short(path, |short| UnixListener::bind(short))?;
-    // A client that connects earlier is checked by its user nevertheless.
+    // A client may connect before the mode is set. The gateway checks the user of that client, too.
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
@@ -157,7 +157,7 @@ mod tests {
         let name = format!("longhaul-socket-{}-{}", std::process::id(), "x".repeat(60));
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("room");
-        // The second path is longer than an address.
+        // The second path is longer than the longest socket address.
         for name in ["admin.sock", &format!("{}.sock", "y".repeat(80))] {
             let path = folder.join(name);
             let listener = bind(&path).expect("nobody has it");

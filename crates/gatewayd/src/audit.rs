@@ -1,4 +1,4 @@
-//! The audit trail: changes of the gateway, each with the principal that ordered it. Its events
+//! The audit trail: changes of the gateway, and the principal that ordered each change. Its events
 //! have the target [`AUDIT`], which no log filter drops. The relay crate logs failed log-ins.
 
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ impl<'a> Principal<'a> {
     }
 }
 
-/// Logs a change, or an order, with the principal that requested it.
+/// Logs a change or an order. The log entry contains the principal that requested it.
 pub(crate) fn log_change(principal: &Principal<'_>, change: &'static str, detail: &str) {
     match principal {
         Principal::Process(Process { pid, uid }) => {

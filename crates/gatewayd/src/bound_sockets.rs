@@ -31,9 +31,10 @@ pub struct BoundSockets {
     pub ssh: Vec<TcpListener>,
     /// One listener for each `[[forward]]` section, in the order of the file.
     pub forwards: Vec<TcpListener>,
-    /// The admin interface. `None` if it has its default address and cannot be bound.
+    /// The admin interface. `None` if its address is the default address, and that address cannot
+    /// be bound.
     pub admin: Option<TcpListener>,
-    /// The admin socket. `None` if it has its default path and cannot be bound.
+    /// The admin socket. `None` if its path is the default path, and that path cannot be bound.
     pub admin_socket: Option<UnixListener>,
     /// The listener of `[admin.https]`, if the file has this section.
     pub admin_https: Option<TcpListener>,
@@ -70,8 +71,8 @@ impl BoundSockets {
         Self::bind_or_inherit(config, None)
     }
 
-    /// Uses the sockets that the old process (`predecessor`) has passed on, and binds the missing
-    /// sockets.
+    /// Uses the sockets that it receives from the old process (`predecessor`), and binds the
+    /// missing sockets.
     ///
     /// # Errors
     /// [`BindError`] names the first address that could not be bound.
@@ -212,7 +213,7 @@ fn same_address(socket: UdpSocket, address: SocketAddr) -> io::Result<UdpSocket>
     }
 }
 
-/// Binds a TCP listener. The error names the listener as `what`.
+/// Binds a TCP listener. An error contains `what`, the name of the listener.
 pub(crate) fn bind_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).map_err(|source| BindError::new(what, address, source))
 }

@@ -260,7 +260,7 @@ pub async fn run(
         tokio::select! {
             () = &mut shutdown => None,
             succeeded = serve(&mut reloader, orders, &sockets, &mut interception, &service_manager) => Some(succeeded),
-            // It serves as long as the link accepts streams.
+            // This task ends only if the link accepts no further streams.
             _ = accepting.join_next() => {
                 drop(reloader);
                 sessions.abort(ABORT_TIMEOUT).await;
@@ -309,8 +309,8 @@ pub async fn run(
             tokio::task::block_in_place(|| stores.retire());
         }
         let drained = async {
-            // Peers without knowledge of the other process may still use this one, and so may its
-            // operator.
+            // Some peers may not have detected the other process yet. They and the operator can
+            // still use this process.
             let _ = timeout(RETIRE_TIMEOUT, async {
                 loop {
                     reloader.wait_for_order().await;
@@ -345,13 +345,13 @@ pub async fn run(
     }
     drop(interception);
     registry.transfer_log().flush(ABORT_TIMEOUT).await;
-    // A slow disk must not delay the end.
+    // A slow disk must not delay the end of this process.
     let closed = timeout(CLOSE_TIMEOUT, link.shutdown(drain.min(ABORT_TIMEOUT))).await;
     aborted.streams = closed.unwrap_or_default();
     accepting.shutdown().await;
     side_tasks.shutdown().await;
     if let Some(path) = socket_left {
-        // No process listens there any more.
+        // No process listens at this socket any more.
         let _ = std::fs::remove_file(path);
     }
     Ok(aborted)
@@ -526,7 +526,7 @@ async fn report_health(
     service_manager: Arc<ServiceManager>,
     watchdog_timeout: Duration,
 ) {
-    // Two reports in that time, so that a late one does no harm.
+    // The gateway reports twice within the timeout, so that a late report does no harm.
     let mut times = interval(watchdog_timeout / 2);
     loop {
         times.tick().await;
@@ -595,7 +595,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Stand-in for unlimited time: ten years.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Maximum time that a new process waits for its link to connect. It then accepts clients.
+/// Maximum time that a new process waits for its link to connect. After this time, the new process
+/// accepts clients.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_LOOK: Duration = Duration::from_millis(5);
 /// Maximum time for the link to close.

@@ -281,7 +281,7 @@ impl Listeners {
         for listener in &self.pass_through {
             listener.leave_data();
         }
-        // Only the other process decides when they close.
+        // From now on, only the other process decides when these listeners close.
         self.close().await;
     }
 

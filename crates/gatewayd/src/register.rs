@@ -357,7 +357,7 @@ impl Register {
     fn write(&self, path: &Path, folder: &Path) -> io::Result<()> {
         let body = self.print()?;
         let new = path.with_added_extension("new");
-        // A process that was killed here may have left it.
+        // A process that was killed at this point may have left this file.
         let _ = fs::remove_file(&new);
         let mut options = OpenOptions::new();
         let mut file = options
@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(register.peers.len(), 1);
         register.withdraw(key(2));
         assert_eq!(register, self::register(None));
-        // A gateway that is a peer already uses the invite up, too.
+        // A gateway that is already a peer also uses up the invite.
         let known = register.enrol(key(1), (key(2), "a"), (&[], Some("oslo")), NOW);
         assert_eq!(known, Ok(("oslo".to_owned(), false)));
         assert_eq!(
@@ -601,7 +601,7 @@ mod tests {
         assert!(!register.dismiss("a", &[], NOW), "it is gone");
         let again = register.enrol(key(1), (key(2), "a"), nobody, NOW);
         assert_eq!(again, Err(InviteRefusal::Dismissed));
-        // Its key is added again, but the invalid invite stays invalid.
+        // The peer's key is added again, but the invite stays invalid.
         let known = register.enrol(key(1), (key(2), "a"), (&[], Some("a")), NOW);
         assert_eq!(known, Err(InviteRefusal::Withdrawn));
     }

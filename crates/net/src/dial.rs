@@ -155,7 +155,7 @@ where
 {
     let race = async {
         let mut waiting = addresses.into_iter();
-        // Aborts the remaining attempts when it is dropped.
+        // When this set is dropped, it aborts the remaining attempts.
         let mut attempts = JoinSet::new();
         let mut reason = io::ErrorKind::NotFound.into();
         loop {
@@ -220,8 +220,8 @@ const ADDRESSES_MAX: usize = 8;
 /// (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Timeout for connecting to a server, over all of its addresses. It is shorter than the 20 s for
-/// which FileZilla waits for a greeting.
+/// Timeout for connecting to a server. It covers the attempts to all addresses of the server.
+/// FileZilla waits longer for a greeting: 20 s.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl Pipe {
         self.network.as_ref()
     }
 
-    /// Makes the drop of this end a reset instead of an orderly end.
+    /// Makes a later drop of this end reset the connection, instead of an orderly end.
     ///
     /// After the reset, reads and writes at the opposite end fail with
     /// [`io::ErrorKind::ConnectionReset`], and unread bytes are lost.
@@ -107,7 +107,8 @@ impl Pipe {
         self.is_abort.store(true, Ordering::Relaxed);
     }
 
-    /// Cancels [`mark_abort`](Self::mark_abort), so that the drop of this end is an orderly end.
+    /// Cancels [`mark_abort`](Self::mark_abort), so that a later drop of this end is an orderly
+    /// end.
     pub fn mark_orderly(&self) {
         self.is_abort.store(false, Ordering::Relaxed);
     }
@@ -158,8 +159,7 @@ impl Pipe {
         self.outbound.wait_for_acknowledgement().await
     }
 
-    /// Returns the number of bytes that this end has written, and that the opposite end has not
-    /// read.
+    /// Returns the number of bytes that this end has written and the opposite end has not read.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.outbound.unread_bytes()
     }

@@ -263,7 +263,7 @@ pub fn end_without_notify(writer: &LegWriter) -> io::Result<()> {
     connection.finish()
 }
 
-/// Makes the next close of the connection a reset.
+/// Makes the kernel send a reset when the connection is closed.
 pub fn mark_abort(connection: &Connection) {
     match connection {
         Connection::Tcp(tcp) => {
@@ -274,7 +274,7 @@ pub fn mark_abort(connection: &Connection) {
     }
 }
 
-/// Makes the next close of the connection an orderly end.
+/// Makes the kernel end the connection in an orderly way when it is closed.
 fn mark_orderly(connection: &Connection) -> io::Result<()> {
     match connection {
         Connection::Tcp(tcp) => SockRef::from(tcp).set_linger(None),

@@ -1,8 +1,8 @@
 //! Servers to which a gateway may connect, and the peers in front of these servers.
 //!
-//! The module has the syntax of hosts, the `serves` patterns of peers, and the `allow` list of the
-//! far gateway. It resolves no names and opens no sockets. The far gateway resolves a name once,
-//! checks each address with [`AllowList::check`], and connects to an allowed address.
+//! The module contains the syntax of hosts, the `serves` patterns of peers, and the `allow` list of
+//! the far gateway. It resolves no names and opens no sockets. The far gateway resolves a name
+//! once, checks each address with [`AllowList::check`], and connects to an allowed address.
 
 use std::{
     fmt,
@@ -104,8 +104,8 @@ pub enum DialRefusal {
     /// No entry of the list covers the address.
     #[error("not allowed")]
     NotListed,
-    /// A loopback, link-local, multicast, unspecified or IPv4-mapped address, without an explicit
-    /// entry.
+    /// The address is loopback, link-local, multicast, unspecified or IPv4-mapped, and no entry
+    /// lists it explicitly.
     #[error("not allowed: {0} addresses must be listed explicitly")]
     Special(&'static str),
     /// A listed name resolves to an address of an internal network, and no listed network contains
@@ -427,8 +427,8 @@ impl FromStr for AllowEntry {
     }
 }
 
-/// Returns whether `text`, the part of an entry before a hyphen, ends in a port. The port then
-/// begins a range. The text `fd00::1` has no port.
+/// Returns whether `text` ends in a port. `text` is the part of an entry before a hyphen. A port
+/// before a hyphen begins a range. The text `fd00::1` has no port.
 fn ends_in_a_port(text: &str) -> bool {
     match text.strip_prefix('[') {
         Some(rest) => rest.contains("]:"),
@@ -437,7 +437,8 @@ fn ends_in_a_port(text: &str) -> bool {
 }
 
 impl AllowList {
-    /// Returns whether an entry may permit `target` once its name is resolved. True for an address.
+    /// Returns whether an entry may permit `target` after its name is resolved. Always returns true
+    /// if the host is an address.
     pub fn may_resolve(&self, target: &HostPort) -> bool {
         match &target.host {
             Host::Ip(_) => true,
@@ -505,7 +506,8 @@ impl AllowList {
     }
 }
 
-/// Returns the special range that contains `ip`, with its kind, or `None` without such a range.
+/// Returns the special range that contains `ip`, and its kind. Returns `None` if no special range
+/// contains `ip`.
 ///
 /// An entry permits such an address only if the entry is a network within the special range. For
 /// example, `0.0.0.0/0` does not permit loopback addresses.
@@ -519,8 +521,8 @@ fn special(ip: IpAddr) -> Option<(&'static str, Network)> {
 /// Returns the kind of the internal network that contains `ip`. Returns `None` for a public
 /// address.
 ///
-/// It also detects addresses that reach an internal network through a translator (NAT64, 6to4,
-/// Teredo).
+/// The function also detects addresses that reach an internal network through a translator (NAT64,
+/// 6to4, Teredo).
 fn internal(ip: IpAddr) -> Option<&'static str> {
     let of = |ip: IpAddr| {
         INTERNAL.iter().find_map(|(kind, range)| {
@@ -530,7 +532,8 @@ fn internal(ip: IpAddr) -> Option<&'static str> {
     };
     match ip {
         IpAddr::V6(v6) if v6.segments()[0] == SIX_TO_FOUR => {
-            // RFC 3056 section 2: the IPv4 address of its router follows the first 16 bits.
+            // In a 6to4 address, the IPv4 address of the router follows the first 16 bits (RFC 3056
+            // section 2).
             let embedded = ((u128::from(v6) >> 80) as u32).to_be_bytes().into();
             (special(embedded).is_some() || of(embedded).is_some()).then_some("6to4")
         }
@@ -575,7 +578,8 @@ macro_rules! deserialize_from_str {
 }
 deserialize_from_str!(HostPort, Network, ServesPattern, AllowEntry);
 
-/// Special networks. Only an entry within such a network permits addresses of this network.
+/// Special networks. An entry permits addresses of such a network only if the entry lies within
+/// that network.
 const SPECIAL: [(&str, &str); 10] = [
     ("unspecified", "0.0.0.0/8"),
     ("loopback", "127.0.0.0/8"),

@@ -226,7 +226,7 @@ fn a_name_does_not_open_internal_networks() {
             text.ends_with(&format!("add \"{entry}\" to allow")),
             "{text}"
         );
-        // The entry that the text recommends opens the address.
+        // The entry that the error text recommends permits the address.
         let both = allow(&["ftp.example.com:21", &entry.to_string()]);
         assert_eq!(at(&both, address), Ok(()), "{address}");
     }

@@ -174,7 +174,7 @@ fn store(folder: &Path, gigabytes: f64) -> Result<Vec<Vec<String>>> {
 
     let (store, begun) = (open(folder)?, Instant::now());
     for n in 0..chunks.count {
-        // A gateway would drop the chunk.
+        // The bench waits for the queue. A gateway would drop the chunk instead.
         while n % 64 == 0 && store.counts().queue_bytes > QUEUE_BYTES / 2 {
             thread::sleep(Duration::from_micros(100));
         }

@@ -79,7 +79,7 @@ impl Cutter {
             &self.gear[..],
             &self.gear_shifted[..],
         );
-        // A cut at the last byte may be content-defined, or result from a lack of further bytes.
+        // A cut at the last byte has one of two causes: the content, or a lack of further bytes.
         let is_cut = length < bytes.len() || length == CHUNK_MAX || is_end;
         (is_cut && length > 0).then_some(length)
     }

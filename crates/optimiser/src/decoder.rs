@@ -91,8 +91,8 @@ pub struct Decoder {
 enum Body {
     /// The next bytes are the head of a frame.
     None,
-    /// The next bytes belong to the body of a stored frame. The number counts its remaining bytes.
-    /// The decoder can process any part of the remaining bytes.
+    /// The next bytes belong to the body of a stored frame. The number is the count of remaining
+    /// bytes. The decoder can process any part of the remaining bytes.
     Stored(usize),
     Whole(FrameHead),
 }
@@ -213,7 +213,7 @@ impl Decoder {
                 if self.lengths.len() > 2 * CUTS_MAX {
                     return Err(DecodeError::Chunks);
                 }
-                // A chunk may be complete already.
+                // The received bytes may already complete a chunk.
                 self.collect(Bytes::new())?;
             }
             FrameHead::References { .. } => {

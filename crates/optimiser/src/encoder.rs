@@ -163,7 +163,8 @@ impl Encoder {
         let mut lengths = Vec::new();
         let mut cut_bytes = 0;
         while let Some(length) = cutter.cut(&buffer[cut_bytes..], scope == EncodeScope::Rest) {
-            // The chunks of one block compress better together. The next call takes the others.
+            // Chunks in one block compress better than separate chunks. The next call takes the
+            // remaining chunks.
             if scope == EncodeScope::Blocks && cut_bytes + length > BLOCK_MAX {
                 break;
             }

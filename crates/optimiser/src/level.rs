@@ -105,8 +105,8 @@ impl CompressionLevel {
     /// Returns `None` for the highest level.
     ///
     /// In blocks of 256 KiB, zstd 1.5.7 codes a source archive at 680, 550 and 230 MB/s at levels
-    /// 1, 3 and 5. It codes programs at 460, 270 and 130 MB/s. Cuts and names of chunks take 1.1
-    /// s/GB more at each level.
+    /// 1, 3 and 5. It codes programs at 460, 270 and 130 MB/s. Cutting and naming the chunks takes
+    /// another 1.1 s/GB at each level.
     fn higher(self) -> Option<(Self, f64)> {
         match self {
             Self::Off => Some((Self::Fast, 1.0)),
@@ -189,7 +189,8 @@ impl LevelChooser {
         } else if coding >= CODING_MOST {
             if self.rest_bytes == 0 {
                 self.off = Some(UncompressedTrial {
-                    // A single window may have had a busy machine, or a few bytes that shrink much.
+                    // In a single window, the machine may have been busy, or a few bytes may have
+                    // shrunk much.
                     against_s_per_byte: before.min(s_per_byte),
                     slower: 0,
                     left_bytes: COMPARE_BYTES,
@@ -333,7 +334,7 @@ mod tests {
     fn what_was_faster_without_is_compressed_once_it_is_slower() {
         let mut chooser = LevelChooser::default();
         let bytes = zstd_block::BLOCK_MAX;
-        // Zeros, which a store already has: compression only takes time.
+        // A store already has these zeros, so compression only takes time.
         let spend = |chooser: &mut LevelChooser, line: Duration| {
             let level = chooser.choose(&vec![0; bytes]);
             if level != CompressionLevel::Off {
@@ -353,12 +354,12 @@ mod tests {
             spend(&mut chooser, Duration::ZERO);
         }
         assert_eq!(chooser.level(), CompressionLevel::Off);
-        // A pause of the line.
+        // The path pauses once.
         spend(&mut chooser, Duration::from_millis(300));
         for _ in 0..20 {
             assert_eq!(spend(&mut chooser, Duration::ZERO), CompressionLevel::Off);
         }
-        // Then text over a line of 100 Mbit/s.
+        // Then text follows over a path of 100 Mbit/s.
         let off = (0..200)
             .filter(|_| spend(&mut chooser, Duration::from_millis(21)) == CompressionLevel::Off)
             .count();

@@ -63,7 +63,8 @@ fn with_compressed<T>(block: &[u8], level: i32, take: impl FnOnce(&[u8]) -> T) -
             }
             None => {
                 let mut fresh = Compressor::new(level).ok()?;
-                // The frame around the block has its length, and the stream has a hash.
+                // The frame around the block contains the length, and the end of the stream
+                // contains a hash.
                 fresh.include_checksum(false).ok()?;
                 fresh.include_contentsize(false).ok()?;
                 &mut compressor.insert((level, fresh)).1

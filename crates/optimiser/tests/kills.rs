@@ -44,7 +44,8 @@ fn after_kills_what_is_returned_is_right_and_the_store_works() {
         let store = open(folder.path());
         store.settle();
         survived += gettable(&store, 0..CHUNKS);
-        // A known chunk is not written again, and may be in the segment that is removed next.
+        // The store does not write a known chunk again. The chunk may be in the segment that is
+        // removed next.
         for n in CHUNKS..CHUNKS + 5 {
             store.forget(&chunk(n).0);
         }

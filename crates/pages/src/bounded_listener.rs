@@ -117,7 +117,7 @@ impl BoundedListener {
         listener: TcpListener,
         tls: Option<Arc<dyn TlsHandshaker>>,
     ) -> io::Result<Self> {
-        // Without TLS all clients are programs of this machine, or pass through a proxy.
+        // Without TLS, each client is a program on this machine, or connects through a proxy.
         let per_client_max = match &tls {
             Some(_) => CONNECTIONS_PER_CLIENT_MAX,
             None => CONNECTIONS_MAX,
@@ -206,7 +206,7 @@ impl ConnectionSource {
     /// Returns the next connection with its permit.
     ///
     /// With TLS, the connection is accepted when a permit is free. Without TLS, the connection is
-    /// accepted at once. If no permit is free, it replaces another connection.
+    /// accepted at once. If no permit is free, the new connection replaces another connection.
     async fn accept(
         &mut self,
         permits: &ConnectionPermits,

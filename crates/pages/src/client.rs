@@ -38,7 +38,7 @@ impl PageClient {
         }
     }
 
-    /// Returns whether only programs of this machine can have made such a connection.
+    /// Returns whether the client must be a program on this machine.
     pub fn is_local(&self) -> bool {
         let is_loopback = self.at.ip().to_canonical().is_loopback();
         self.process.is_some() || !self.is_tls && is_loopback && !self.is_forwarded

@@ -36,11 +36,11 @@ struct PermitHolders {
 struct PermitHolder {
     /// Sequence number of the connection's last response. `None` before the first response.
     last_response: Option<u64>,
-    /// Sender whose drop ends the connection.
+    /// Sender that ends the connection when it is dropped.
     _end_on_drop: oneshot::Sender<()>,
 }
 
-/// A permit for one connection. Drop frees the permit.
+/// A permit for one connection. Dropping the value frees the permit.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     client: IpAddr,

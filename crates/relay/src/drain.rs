@@ -193,8 +193,8 @@ impl DrainBudget {
                 kept_up = kept_up.max(span.bytes as f64 / span.length_s);
             }
         }
-        // A span in which buffers absorbed everything counts less with each later span that the
-        // server limited.
+        // Buffers may have absorbed all bytes of such a span. Each later span that the server
+        // limits therefore reduces its weight.
         let run = self
             .spans
             .iter()
@@ -316,9 +316,9 @@ impl ServerRates {
     }
 }
 
-/// Size of the first budget for each second of the time limit, if the rate of the server is
-/// unknown. A server of 300 kB/s accepts this budget in two thirds of the limit. The last third is
-/// for the bytes in kernel buffers.
+/// First budget divided by the time limit, if the rate of the server is unknown. A server of 300
+/// kB/s accepts this budget in two thirds of the limit. The last third is for the bytes in kernel
+/// buffers.
 const FIRST_BYTES_PER_S: f64 = 200e3;
 /// Fraction of a server's earlier rate that a new upload assumes.
 const KNOWN_SHARE: f64 = 0.5;
@@ -338,7 +338,7 @@ const BUDGET_TIME_MAX_S: f64 = 2.0;
 /// reads any byte. With a lower number, a receive buffer of 64 KiB made a server of 10 Mbit/s
 /// appear ten times as fast.
 const BUFFERED_BYTES: u64 = 256 << 10;
-/// Minimum size of an upload for a measurement of the server's rate.
+/// Minimum size of an upload from which the gateway measures the server's rate.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
 /// Number of spans (measuring periods) over which the rate is averaged. 16 spans last 1.6 s, or
 /// more than two round trips on long paths.

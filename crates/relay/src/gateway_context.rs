@@ -108,7 +108,7 @@ impl GatewayContext {
     /// Waits until open connections must end because of a shutdown.
     pub(crate) async fn wait_for_abort(&self) {
         let mut abort = self.abort.clone();
-        // A dropped sender has the same meaning as an order.
+        // A dropped sender has the same meaning as an order to abort.
         let _ = abort.wait_for(|abort| *abort).await;
     }
 
@@ -263,7 +263,7 @@ impl GatewayContext {
             key,
             tenant,
         };
-        // The first call opens files.
+        // The first call opens files, and therefore blocks.
         tokio::task::block_in_place(|| stores.get(owner))
     }
 

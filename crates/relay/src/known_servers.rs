@@ -1,5 +1,5 @@
-//! Unusual traits of servers, as sessions have detected them. Later sessions with the same server
-//! start with these traits. A trait expires after some time, because servers change.
+//! Unusual traits of servers that sessions have detected. Later sessions with the same server start
+//! with these traits. A trait expires after some time, because servers change.
 
 use std::{
     collections::HashMap,
@@ -53,7 +53,7 @@ impl KnownServers {
         let mut traits = self.lock();
         let key = (server.clone(), which);
         if traits.len() >= TRAITS_MAX && !traits.contains_key(&key) {
-            // A later session with that server learns the trait again.
+            // The oldest trait is removed. A later session with its server detects the trait again.
             let oldest = traits.iter().min_by_key(|(_, at)| **at);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 traits.remove(&oldest);

@@ -49,7 +49,8 @@ impl RelayLimits {
             transfers_max: share(TRANSFERS_SHARES),
             forwards_max: share(FORWARDS_SHARES),
             failed_logins_per_minute_max: 20,
-            // The login timeout of ProFTPD, since people type passwords.
+            // ProFTPD has the same login timeout. The timeout is long because people type
+            // passwords.
             login_timeout: Duration::from_secs(300),
             idle_timeout: Duration::from_secs(3600),
             stall_timeout: Duration::from_secs(3600),
@@ -220,7 +221,7 @@ impl Usage {
             logged.retain(|_, at| now - *at < MINUTE);
         }
         if logged.len() >= REFUSALS_KEPT {
-            // This many refusals at once are one attack, which the log has already reported.
+            // At this limit, the refusals come from an attack that the log has already reported.
             return false;
         }
         logged.insert(key, now);
@@ -266,7 +267,8 @@ impl State {
             self.failed_logins
                 .retain(|_, (since, _)| now - *since < MINUTE);
         }
-        // This many clients at once are one attack. It gains nothing if its failures are forgotten.
+        // At this limit, the failures come from one attack. The attacker gains nothing if the
+        // gateway forgets the failures.
         if self.failed_logins.len() >= FAILED_LOGINS_KEPT {
             self.failed_logins.clear();
         }

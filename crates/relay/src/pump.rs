@@ -82,8 +82,8 @@ pub(crate) struct PumpParts<M: DataMachine> {
     pub(crate) orders: mpsc::UnboundedReceiver<M::Order>,
     /// Callback for the events of the state machine.
     pub(crate) on_event: Box<dyn FnMut(M::Event) + Send>,
-    /// Detection of truncated data. `None` at a far gateway if the server uses no TLS. `None` at a
-    /// near gateway unless both client and server use TLS.
+    /// Detection of truncated data. At a far gateway, `None` if the server uses no TLS. At a near
+    /// gateway, `None` if the client or the server uses no TLS.
     pub(crate) truncation: Option<Arc<Truncation>>,
     pub(crate) transfer: Arc<OpenTransfer>,
     /// Grants that limit the bytes in flight between client and server.
@@ -135,7 +135,7 @@ pub(crate) async fn run<M: DataMachine>(parts: PumpParts<M>) -> Result<(), Strin
 struct Pump<M: DataMachine> {
     machine: M,
     started: Instant,
-    /// Future that connects the leg (TCP connection or pipe). `None` once the connection has been
+    /// Future that connects the leg (TCP connection or pipe). `None` after the connection has been
     /// started.
     connect: Option<BoxedFuture<Result<Leg, DataInput>>>,
     connecting: Option<BoxedFuture<Result<Leg, DataInput>>>,
@@ -153,7 +153,7 @@ struct Pump<M: DataMachine> {
     is_securing: bool,
     /// Whether the pump is sending the end of file on the leg (TCP connection or pipe).
     is_ending: bool,
-    /// Orders of the session. `None` once the session has ended.
+    /// Orders of the session. `None` after the session has ended.
     orders: Option<mpsc::UnboundedReceiver<M::Order>>,
     on_event: Box<dyn FnMut(M::Event) + Send>,
     truncation: Option<Arc<Truncation>>,
@@ -253,7 +253,8 @@ impl<M: DataMachine> Pump<M> {
         let truncation = self.truncation.as_deref();
         let watches_stream = self.machine.awaits_leg();
         tokio::select! {
-            // Orders come first, since they determine the meaning of an end.
+            // The pump handles orders first, because an order determines the meaning of an end of
+            // file.
             biased;
             order = next(&mut self.orders) => match order {
                 Some(order) => self.machine.order(self.started.elapsed(), order),

@@ -326,14 +326,15 @@ impl Sessions {
     /// Waits until all sessions have ended. Before this call, [`close`](Self::close) must have been
     /// called.
     pub async fn wait_for_end(&mut self) {
-        // Sessions hold senders, and never send.
+        // Each session holds a sender and never sends. The call returns after the last sender was
+        // dropped.
         let _ = self.all_ended.recv().await;
     }
 
     /// Aborts all open sessions. Returns when they have ended, or after `time_max`.
     pub async fn abort(&mut self, time_max: Duration) {
         self.close();
-        // This fails only without receivers, and sessions hold some.
+        // The call fails only if no receiver exists, and each session holds a receiver.
         let _ = self.abort.send(true);
         let _ = timeout(time_max, self.wait_for_end()).await;
     }

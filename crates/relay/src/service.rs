@@ -35,7 +35,7 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
     /// Whether a client with this address may use the service.
     fn admits(&self, client: IpAddr) -> bool;
 
-    /// Closes the connection of a client that may not use the service at present. If the protocol
+    /// Closes the connection of a client that must not use the service at present. If the protocol
     /// permits it, the function first sends the reason.
     fn turn_away(&self, connection: Connection, reached: ReachedLimit);
 

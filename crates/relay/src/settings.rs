@@ -26,8 +26,7 @@ use crate::{limits::RelayLimits, wire::CodingOffer};
 pub struct RelaySettings {
     /// Settings of the link: identity, peers, policy, memory.
     pub link: LinkConfig,
-    /// For each peer of `link`, the settings that belong to the relay. The order is the order of
-    /// the peers in `link`.
+    /// Relay settings of each peer, in the order of the peers in `link`.
     pub peers: Vec<PeerSettings>,
     /// Limits on the resources that clients may use.
     pub limits: RelayLimits,
@@ -38,7 +37,7 @@ pub struct RelaySettings {
 pub struct PeerSettings {
     /// Name of the peer at this gateway.
     pub name: String,
-    /// Source that makes the other gateway a peer.
+    /// Origin of the peer: the configuration file, the register or an invite.
     pub origin: PeerOrigin,
     /// Number of the peer in the link. For peers in the configuration file at the gateway's start,
     /// the number is their position in the file. Later peers receive the following numbers.
@@ -57,7 +56,7 @@ pub struct PeerSettings {
     pub tenants: Vec<String>,
 }
 
-/// Source that makes another gateway a peer.
+/// Origin of a peer: the configuration file, the register or an invite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerOrigin {
     /// The operator has added the peer to the configuration file.

@@ -26,15 +26,15 @@ pub struct GatewaySnapshot {
     /// Version of the gateway.
     pub version: String,
     /// Version with the commit of the build, as `longhaul --version` prints it. Empty if the
-    /// gateway runs inside another program, or is older than the field. Also empty if the request
-    /// contained no token.
+    /// gateway runs inside another program, or if its version lacks the field. Also empty if the
+    /// request contained no token.
     #[serde(default)]
     pub build: String,
     /// The gateway's public key, as `longhaul pubkey` prints it.
     #[serde(default)]
     pub public_key: String,
-    /// Whether the commit of the build and the names of users, files and clients are removed,
-    /// because the request contained no token.
+    /// Whether the commit of the build and the names of users, files and clients are removed. The
+    /// gateway removes them if the request contained no token.
     #[serde(default)]
     pub hides_names: bool,
     /// Unix time of the gateway's start, in seconds.
@@ -55,7 +55,7 @@ pub struct GatewaySnapshot {
     pub socket_buffer_send_bytes: u64,
     /// Number of datagrams dropped without a reply, by reason.
     pub dropped: DroppedDatagrams,
-    /// Processes that this process has replaced, and that still serve their sessions.
+    /// Older processes that this process has replaced. They still serve their open sessions.
     #[serde(default)]
     pub older_processes: Vec<OlderProcess>,
     /// Peers, in the order of the configuration file.
@@ -68,7 +68,7 @@ pub struct GatewaySnapshot {
     /// Number of clients and log-ons that the gateway itself refused. Examples of reasons are a
     /// target that is not allowed, a peer that is down, and a reached limit.
     pub refused_total: u64,
-    /// Number of times that a server refused the log-in of one of this gateway's clients.
+    /// Number of log-ins of this gateway's clients that servers have refused.
     #[serde(default)]
     pub logins_failed_total: u64,
     /// Number of transfers since the start that ended without an error.
@@ -77,7 +77,7 @@ pub struct GatewaySnapshot {
     /// before its first byte is counted only if it belongs to a failed FTP transfer.
     pub transfers_failed_total: u64,
     /// Totals of successful FTP transfers of this gateway's clients since the start. The server has
-    /// confirmed each of them.
+    /// confirmed each transfer.
     #[serde(default)]
     pub ftp_succeeded: FtpTotals,
     /// Totals of failed FTP transfers of this gateway's clients since the start.

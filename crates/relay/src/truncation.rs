@@ -62,7 +62,7 @@ impl Truncations {
         }
         if known.is_open {
             known.early.insert(transfer);
-            // Data connections that are over need no reports.
+            // The oldest report probably belongs to a data connection that has ended.
             if known.early.len() > EARLY_MAX {
                 known.early.pop_first();
             }

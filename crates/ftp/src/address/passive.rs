@@ -45,9 +45,9 @@ pub fn epsv_argument(argument: &[u8]) -> EpsvArgument {
     }
 }
 
-/// Returns the port that a server announced in `line`, a line of its reply to `form`. Some servers
-/// reply to `PASV` in the format of `EPSV`, or to `EPSV` in the format of `PASV`. The function
-/// accepts both formats.
+/// Returns the port in `line`, which is a line of the server's reply to `form`. Some servers reply
+/// to `PASV` in the format of `EPSV`, or to `EPSV` in the format of `PASV`. The function accepts
+/// both formats.
 pub fn announced_port(form: PassiveForm, line: &[u8]) -> Option<u16> {
     let text = line.get(3..)?;
     let port = match form {

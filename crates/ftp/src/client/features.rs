@@ -2,8 +2,8 @@
 
 use super::Reply;
 
-/// Features of a server beyond RFC 959. The default, used for a server without `FEAT`, has no
-/// features.
+/// Features of a server beyond RFC 959. The default value has no features. It stands for a server
+/// without `FEAT`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
     /// Whether the server supports `MLSD` and `MLST` (RFC 3659): listings in a format for programs.
@@ -23,7 +23,7 @@ pub struct Features {
     /// Whether the server supports `AUTH TLS`.
     pub auth_tls: bool,
     /// Names of the hash algorithms for `HASH`, in the server's spelling. The first element is the
-    /// algorithm that the server has selected, and marks with `*`.
+    /// algorithm that the server has selected. The server marks this algorithm with `*`.
     pub hashes: Vec<String>,
     /// Commands that return a hash of a file: `XSHA256`, `XSHA1`, `XMD5`, `XCRC`, and similar ones.
     pub hash_commands: Vec<String>,
@@ -51,8 +51,8 @@ impl Features {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let rest = rest.trim();
         match word.to_ascii_uppercase().as_str() {
-            // "MLST" with its facts announces both commands (RFC 3659 section 7.8). Some servers
-            // list "MLSD" alone.
+            // A line "MLST" with a list of facts announces MLST and MLSD (RFC 3659 section 7.8).
+            // Some servers list "MLSD" alone.
             "MLST" | "MLSD" => self.machine_listings = true,
             "SIZE" => self.size = true,
             "MDTM" => self.modified = true,

@@ -118,7 +118,7 @@ impl FtpClient {
     }
 
     /// Adds bytes from the server. Callers must call [`next_reply`](Self::next_reply) until it
-    /// returns `None` before they add more bytes. The memory of the buffer is then limited.
+    /// returns `None` before they add more bytes. This rule limits the memory of the buffer.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }

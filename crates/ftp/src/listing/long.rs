@@ -98,8 +98,8 @@ fn read_date(line: &[u8], words: &[(usize, usize)], now_unix_s: i64) -> Option<M
         let this_year = jiff::Timestamp::from_second(now_unix_s).ok()?;
         let this_year = this_year.to_zoned(jiff::tz::TimeZone::UTC).year();
         let in_year = |year| unix_s(DateTime::new(year, month, day, hour, minute, 0, 0).ok()?);
-        // The time zone may date a new file one day ahead of `now_unix_s`. February 29 does not
-        // exist in every year.
+        // In the server's time zone, the date of a new file may be one day after `now_unix_s`.
+        // February 29 does not exist in every year.
         let unix_s = in_year(this_year)
             .filter(|it| *it <= now_unix_s + DAY_S)
             .or_else(|| in_year(this_year - 1))?;

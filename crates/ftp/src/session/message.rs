@@ -7,7 +7,8 @@ use super::{CommandId, QuestionSubject, ReplyStage, ReplyTag, TransferId};
 /// Message from the near gateway to the far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageToFar {
-    /// A request for the server. The far gateway queues it until the server may receive it.
+    /// A request for the server. The far gateway queues the request until the server may receive
+    /// it.
     Request(ServerRequest),
     /// The near gateway has dropped a data connection.
     Abandon(TransferId),
@@ -83,8 +84,8 @@ pub enum MessageToNear {
     UploadEnded {
         /// Number of the data connection.
         transfer: TransferId,
-        /// Whether the far gateway has written all bytes from the client, and the end of file, to
-        /// the server.
+        /// Whether the far gateway has written all of the client's bytes and the end of file to the
+        /// server.
         is_whole: bool,
     },
 }

@@ -52,7 +52,7 @@ struct Lane {
     has_ended: bool,
     /// Whether the reader has read a reset.
     is_reset: bool,
-    /// Request of the reader that the writer stop. The request arrives after the delay of the
+    /// Request to stop, from the reader to the writer. The request arrives after the delay of the
     /// carrier.
     stop: Channel<()>,
     is_stopped: bool,
@@ -168,7 +168,7 @@ impl Carrier {
         lane.pieces.push(now, rng, Piece::Reset);
     }
 
-    /// Stops reading at `end`, and requests that the writer stop.
+    /// Stops reading at `end`, and sends the writer a request to stop.
     pub(crate) fn stop(&mut self, now: Duration, rng: &mut Rng, end: End) {
         let lane = &mut self.lanes[end.other() as usize];
         lane.stop.push(now, rng, ());

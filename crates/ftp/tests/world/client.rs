@@ -90,7 +90,7 @@ pub(crate) struct Client {
     leaves_at: Option<Duration>,
     current: Option<Current>,
     wake: Option<Duration>,
-    /// Lines that the client has still to send.
+    /// Lines that the client still has to send.
     pub(crate) out: VecDeque<String>,
     pub(crate) has_left: bool,
     /// Whether the client has closed its sending direction. The client still reads.

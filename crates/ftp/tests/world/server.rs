@@ -115,8 +115,8 @@ impl SimulatedServer {
         let is_forgetful = rng.chance(20);
         let mut quirks = Quirks::new(rng);
         if (is_serial || quirks.skips_empty) && quirks.abort == AtAbort::Unknown {
-            // It would read the ABOR a minute later. Its refusal would look like the refusal of the
-            // next command.
+            // Such a server would read the ABOR a minute later. The refusal of the ABOR would then
+            // look like the refusal of the next command.
             quirks.abort = AtAbort::Answers;
         }
         let keeps_user_for = Duration::from_secs(others.pick(&[0, 0, 2, 10, 40]));
@@ -307,7 +307,7 @@ impl SimulatedServer {
                 self.begin(now, rng, number, verb == "STOR", size_bytes);
             }
             "ABOR" => match self.busy.take() {
-                // It forgets the transfer, as pyftpdlib does.
+                // The server forgets the transfer, as pyftpdlib does.
                 Some(busy)
                     if self.is_forgetful
                         && self.conn(busy.port).is_none_or(|id| {
@@ -505,8 +505,8 @@ impl SimulatedServer {
             Ending::Lies { at, reset } if moved >= at => {
                 let was_closed = conn.server.is_closed;
                 conn.close(now, rng, false, reset);
-                // The false success follows only after the far gateway has received the end.
-                // Before, the gateway could not detect the break.
+                // The server reports the false success only after the far gateway has received the
+                // end. Earlier, the gateway could not detect the break.
                 let is_known = conn
                     .server_leg
                     .as_ref()

@@ -120,7 +120,7 @@ impl World {
         let mut client = Client::new(&mut rng);
         let mut server = SimulatedServer::new(&mut rng, &mut Rng::new(!seed));
         if let (SessionMode::Strict, AtQuestion::Twice(_)) = (mode, server.quirks.at_question) {
-            // Each reply of the server belongs to the client.
+            // In strict mode, each reply of the server belongs to the client.
             server.quirks.at_question = AtQuestion::Answers;
         }
         client.quirks = server.quirks;
@@ -295,7 +295,8 @@ impl World {
                 self.trace("near -> client  ", &line);
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if !self.client.is_gone() {
-                    // Two round trips and a second. A line in doubt delays the following lines.
+                    // The limit is two round trips and one second, because a line in doubt delays
+                    // the following lines.
                     let max = Duration::from_millis(2 * 3 * self.delay_ms + 1_000);
                     let is_smooth = self.rng.is_smooth()
                         && !self.server.has_refused

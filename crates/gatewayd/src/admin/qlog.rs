@@ -108,7 +108,7 @@ fn sample_fields(sample: &Sample) -> Vec<(&'static str, Value)> {
     if counts.payload_again > 0 {
         let data = json!({
             "bytes": counts.payload_again,
-            // Payload that was repeated before any report of a loss.
+            // Number of payload bytes that were retransmitted before any report of a loss.
             "in_advance_bytes": counts.payload_repeated,
         });
         records.push(("longhaul:payload_repeated", data));

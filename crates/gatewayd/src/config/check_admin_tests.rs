@@ -132,7 +132,7 @@ fn an_address_with_tls_that_cannot_work_names_its_place() {
             true => "",
             false => LISTEN,
         };
-        // The key follows at the end, so that the earlier lines do not move.
+        // The test appends the key, so that the numbers of earlier lines do not change.
         let error = folder.parse(admin, &format!("{https}{listen}"));
         let error = error.expect_err(https);
         assert!(error.contains(expected), "{https}: {error}");

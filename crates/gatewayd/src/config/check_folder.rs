@@ -7,8 +7,8 @@ use units::ByteCount;
 
 use super::problem::{Problem, problem};
 
-/// Returns the folder's path. The gateway tests access to the folder only after its start, because
-/// a missing disk must not prevent the start.
+/// Returns the folder's path. A missing disk must not prevent the start. The gateway therefore
+/// tests access to the folder only after the start.
 pub(super) fn folder(name: &Spanned<PathBuf>, base: &Path) -> PathBuf {
     base.join(name.get_ref())
 }

@@ -1,5 +1,5 @@
-//! Checks of `[limits]`. The number of streams per peer depends on `memory_max`. The sum of
-//! `sessions_max`, `transfers_max` and `forwards_max` must not exceed this number.
+//! Checks of `[limits]`. The value of `memory_max` determines the number of streams per peer. The
+//! sum of `sessions_max`, `transfers_max` and `forwards_max` must not exceed this number.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -83,8 +83,8 @@ pub(super) fn limits(
     })
 }
 
-/// Returns the value of each key. A key that is not set gets a share of the streams that remain
-/// after subtraction of the set keys. The share is at most the key's default.
+/// Returns the value of each key. The set keys use some of the streams. Each other key gets a share
+/// of the remaining streams. The share is at most the key's default.
 fn divided(
     keys: &[Key<'_>; 3],
     memory_max: ByteCount,

@@ -79,7 +79,7 @@ pub(super) fn listener(
     })
 }
 
-/// Returns the error for a key that needs explicit permission at a listener with TLS.
+/// Returns the error for a key that a listener with TLS accepts only with explicit permission.
 fn needs_word(key: &str) -> String {
     format!(
         "at a listener with tls, {key} needs optimise_tls = true: the number of bytes on the link reveals something of \

@@ -94,8 +94,9 @@ pub(super) fn known_hosts_default(key_file: &Path) -> PathBuf {
     key_file.with_file_name("ssh_known_hosts")
 }
 
-/// Returns the path of a listener's host key. If the file exists, the key must be usable. If it
-/// does not exist, the gateway makes it at its start, so its folder must exist.
+/// Returns the path of a listener's host key. If the file exists, the key must be usable. If the
+/// file does not exist, the gateway creates it at the start. The folder of the file must therefore
+/// exist.
 fn host_key_file(section: &SshSection, folder: &Path, key_file: &Path) -> Result<PathBuf, Problem> {
     let path = match &section.host_key {
         Some(path) => folder.join(path.get_ref()),
@@ -173,7 +174,7 @@ fn channels(list: Option<&Spanned<Vec<Spanned<String>>>>) -> Result<Vec<ChannelK
     })
 }
 
-/// Returns the values of a list's words. Each value may occur once.
+/// Converts the words of a list to values. Each value may occur only once.
 fn words<T: PartialEq>(
     list: &Spanned<Vec<Spanned<String>>>,
     value: impl Fn(&str) -> Result<T, String>,
@@ -244,7 +245,7 @@ fn private_key(name: &Spanned<PathBuf>, folder: &Path) -> Result<PathBuf, Proble
     }
 }
 
-/// Name of the host key that all listeners without `host_key` have.
+/// File name of the host key that all listeners without `host_key` use.
 const HOST_KEY_NAME: &str = "ssh_host_ed25519";
 
 /// Length of a SHA-256 digest in base64 without padding.

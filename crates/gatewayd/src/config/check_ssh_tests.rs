@@ -213,7 +213,7 @@ fn an_unusable_host_key_is_refused_at_its_key() {
     folder.file("no_key", "no key\n", 0o600);
     let text = format!("{LISTENER}host_key = \"no_key\"\n");
     folder.expect_error(&text, (10, 12), "no_key");
-    // Without the key `host_key`, the position is the listener's address.
+    // Without the key `host_key`, the error's position is that of the listener's address.
     folder.file("ssh_host_ed25519", "no key\n", 0o600);
     folder.expect_error(LISTENER, (8, 10), "ssh_host_ed25519");
     fs::remove_file(folder.0.join("ssh_host_ed25519")).expect("our file");

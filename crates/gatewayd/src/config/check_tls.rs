@@ -114,8 +114,8 @@ fn listener_certificate(tls: &TlsSection) -> Certificate<'_> {
 pub(super) struct Certificate<'a> {
     pub(super) cert: (&'static str, Option<&'a Spanned<PathBuf>>),
     pub(super) key: (&'static str, Option<&'a Spanned<PathBuf>>),
-    /// Part of a file name. If no certificate is configured, the gateway creates a certificate in a
-    /// file with this name. The full name is the name of the gateway's `key_file`, a dot, this part
+    /// Part of the name of a file. If no certificate is configured, the gateway creates a
+    /// certificate in that file. The file name consists of the name of `key_file`, a dot, this part
     /// and an extension.
     pub(super) kept_as: &'static str,
 }
@@ -141,7 +141,7 @@ impl Certificate<'_> {
                         CertError::NotAKey { .. }
                         | CertError::Exposed { .. }
                         | CertError::Mismatch { .. } => true,
-                        // One file may contain both.
+                        // One file may contain the certificate and the private key.
                         other => other.path() != source.cert_file,
                     };
                     file_problem(if of_key { key } else { cert }, &error)

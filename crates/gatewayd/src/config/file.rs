@@ -2,8 +2,8 @@
 //! checks across keys.
 //!
 //! The keys are a contract. Tables in `docs/configuration.md` have the type and the doc comment of
-//! each key; `cargo xtask book --write` makes them. A value whose check needs another value carries
-//! its position in the file.
+//! each key; `cargo xtask book --write` makes them. If the check of a value needs another value,
+//! the value carries its position in the file.
 
 use std::{
     net::SocketAddr,
@@ -72,7 +72,7 @@ pub(super) struct LinkSection {
     ///
     /// Default: `"0.0.0.0:4810"`.
     pub(super) listen: Option<SocketAddr>,
-    /// Share of the line beside other traffic.
+    /// Behaviour towards other traffic on the path.
     ///
     /// Values: `"fair"`, `"background"`, `"reserved"`.
     /// Default: `"fair"`.
@@ -85,7 +85,7 @@ pub(super) struct LinkSection {
     ///
     /// Default: `"1 GiB"`.
     pub(super) memory_max: Option<Spanned<ByteCount>>,
-    /// Silence of a peer after which its transfers end.
+    /// Time without a packet from a peer after which the peer's transfers end.
     ///
     /// Default: `"10 min"`.
     #[serde(default, deserialize_with = "duration")]
@@ -185,7 +185,7 @@ pub(super) struct FtpSection {
     ///
     /// Default: the address that the client has connected to.
     pub(super) external_address: Option<Spanned<std::net::IpAddr>>,
-    /// Opener of data connections between the far gateway and the server.
+    /// Method by which data connections between the far gateway and the server are opened.
     ///
     /// Values: `"passive"`, `"active"`.
     /// Default: `"passive"`.
@@ -232,7 +232,8 @@ pub(super) struct TlsSection {
     ///
     /// Default: self-signed.
     pub(super) cert_file: Option<Spanned<PathBuf>>,
-    /// Private key of the certificate in PEM, which its group may read, and others may not.
+    /// Private key of the certificate in PEM. The file must not be readable for users outside its
+    /// group.
     ///
     /// Default: self-signed.
     pub(super) key_file: Option<Spanned<PathBuf>>,
@@ -298,12 +299,12 @@ pub(super) struct SshSection {
     ///
     /// Default: chosen by `serves`.
     pub(super) via: Option<Spanned<String>>,
-    /// Answers to the writes of an SFTP upload before the server's answers.
+    /// Early replies to the writes of an SFTP upload, before the server's answers.
     ///
     /// Values: `"off"`, `"held"`, `"all"`.
     /// Default: `"held"`.
     pub(super) early: Option<Spanned<String>>,
-    /// Ways of a log-in by public key; an empty list permits none.
+    /// Methods of a log-in by public key; an empty list permits none.
     ///
     /// Values: list of `"agent"`, `"key"`, `"certificate"`.
     /// Default: `["agent"]`.
@@ -397,17 +398,18 @@ pub(super) struct LimitsSection {
     ///
     /// Default: `20`.
     pub(super) failed_logins_per_minute_max: Option<NonZeroU32>,
-    /// Time for a client to log in; the client then gets `421`.
+    /// Maximum time for the log-in of a client; the client then gets `421`.
     ///
     /// Default: `"5 min"`.
     #[serde(default, deserialize_with = "duration")]
     pub(super) login_timeout: Option<Spanned<Duration>>,
-    /// Time of a control connection without a command or a transfer; the client then gets `421`.
+    /// Maximum time of a control connection without a command or a transfer; the client then gets
+    /// `421`.
     ///
     /// Default: `"1 h"`.
     #[serde(default, deserialize_with = "duration")]
     pub(super) idle_timeout: Option<Spanned<Duration>>,
-    /// Time of a data connection without a byte; the connection is then reset.
+    /// Maximum time of a data connection without a byte; the connection is then reset.
     ///
     /// Default: `"1 h"`.
     #[serde(default, deserialize_with = "duration")]
@@ -495,7 +497,8 @@ pub(super) struct HttpsSection {
     ///
     /// Default: self-signed.
     pub(super) certificate: Option<Spanned<PathBuf>>,
-    /// Private key of the certificate in PEM, which its group may read, and others may not.
+    /// Private key of the certificate in PEM. The file must not be readable for users outside its
+    /// group.
     ///
     /// Default: self-signed.
     pub(super) key: Option<Spanned<PathBuf>>,

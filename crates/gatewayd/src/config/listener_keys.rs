@@ -14,10 +14,10 @@ use super::{
 };
 use net::target::HostPort;
 
-/// Addresses on which the gateway listens, each with its use.
+/// Addresses on which the gateway listens, and the use of each address.
 pub(super) type Listens = HashMap<SocketAddr, PortUse>;
 
-/// Use of an address, and the place in the file of the key that names it.
+/// Use of an address, and the position of its key in the file.
 pub(super) enum PortUse {
     Clients(Range<usize>),
     Data(Range<usize>),

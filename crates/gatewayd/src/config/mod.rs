@@ -204,7 +204,7 @@ impl Config {
         };
         let file: file::File = toml::from_str(text).map_err(|error| {
             let message = error.message().replace('`', "\"");
-            // The text of the standard library's `AddrParseError`.
+            // The replaced text is that of the standard library's `AddrParseError`.
             let message = message.replace(
                 "invalid socket address syntax",
                 "expected ADDRESS:PORT, such as \"0.0.0.0:2121\"",
@@ -258,7 +258,7 @@ impl Config {
 }
 
 impl ConfigError {
-    /// Adds the gateway's user to the text, if the gateway has no permission to read a file. Only a
+    /// If the gateway has no permission to read a file, adds the gateway's user to the text. Only a
     /// process with the rights of the gateway's user may call this function.
     #[must_use]
     pub fn with_gateway_user(self) -> Self {
@@ -269,8 +269,7 @@ impl ConfigError {
     }
 }
 
-/// Adds the user of this process to the text of an error, if the error is a missing permission to
-/// read a file.
+/// If the error is a missing permission to read a file, adds the user of this process to its text.
 pub(crate) fn name_gateway_user(error: String) -> String {
     if !error.ends_with(&io::Error::from(Errno::EACCES).to_string()) {
         return error;

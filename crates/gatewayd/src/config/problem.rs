@@ -12,7 +12,7 @@ pub(super) struct Problem {
     pub(super) other: Option<OtherPlace>,
 }
 
-/// Another place in the file, and the next step that concerns it.
+/// Another place in the file, and the step to take at that place.
 pub(super) struct OtherPlace {
     pub(super) span: Range<usize>,
     pub(super) next_step: &'static str,

@@ -29,7 +29,7 @@ pub(super) fn peers(
     let (mut names, mut keys) = (names.clone(), keys.clone());
     let mut peers = Vec::new();
     for enrolled in &register.peers {
-        // The operator has added it to the file in the meantime.
+        // The operator has since added the same peer to the configuration file.
         if keys.contains(&enrolled.public_key) {
             continue;
         }

@@ -3,7 +3,7 @@
 //! - A client at a loopback address may read without a token, but sees no names of users, files and
 //!   clients.
 //! - A client with the token sees these names and may make changes.
-//! - At any other address, over TLS, or behind a proxy, a client without the token may not even
+//! - At any other address, over TLS, or behind a proxy, a client without the token cannot even
 //!   read.
 //! - A process at the admin socket has every permission.
 //!

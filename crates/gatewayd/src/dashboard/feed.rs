@@ -101,21 +101,21 @@ impl EventFeed {
         if published.token.as_ref() != token || published.client_ca != client_ca {
             published.token = token.cloned();
             published.client_ca = client_ca.to_vec();
-            // Without a reader, no page was admitted.
+            // The call fails if no page is open. In this case, no page must authenticate again.
             let _ = self.changes.send(END);
         }
     }
 
     /// Disconnects all pages, so that the browsers connect again.
     pub(super) fn reconnect_pages(&self) {
-        // Without a reader, no page needs to connect again.
+        // The call fails if no page is open. In this case, no page must connect again.
         let _ = self.changes.send(END);
     }
 
     /// Ends the feed. The pages then connect to the process that has taken over the admin address.
     pub(super) fn end(&self) {
         lock(&self.published).is_over = true;
-        // Without a reader, no page needs the event.
+        // The call fails if no page is open. In this case, no page needs the event.
         let _ = self.changes.send(END);
     }
 
@@ -194,7 +194,7 @@ pub(super) async fn events(
     };
     let permit = feed.permits.clone().try_acquire_owned();
     let permit = permit.map_err(|_| DashboardError::TooMany(PAGES_MAX))?;
-    // Without a reader the state is updated less often.
+    // While no page is open, the state is updated less often.
     if !feed.has_readers() {
         dashboard.update(false);
     }

@@ -59,7 +59,7 @@ pub(crate) struct Dashboard {
     reloads: mpsc::Sender<reload::ReloadRequest>,
     access: AccessControl,
     feed: EventFeed,
-    /// Feed for pages that may not see names of users, files and clients.
+    /// Feed for pages that must not see names of users, files and clients.
     nameless_feed: EventFeed,
     history: Mutex<PeerHistories>,
     rates: Mutex<RateOverrides>,
@@ -206,7 +206,8 @@ async fn may_read(
     );
     let follows_link = mode.is_some_and(|mode| mode == "navigate");
     if !follows_link && site.is_some_and(|site| site == "cross-site") {
-        // The other site could not read the answer, but could make the gateway search.
+        // A page of another site cannot read the response, but could make the gateway perform a
+        // search.
         return Err(DashboardError::Origin);
     }
     match dashboard.allows(Permission::Read, &client, request.headers()) {
@@ -252,8 +253,8 @@ async fn close_off(
         "cross-origin-resource-policy",
         HeaderValue::from_static("same-origin"),
     );
-    // A new connection reaches the process that now has the admin address. A stranger must not keep
-    // a connection.
+    // After an upgrade, only a new connection reaches the process that now has the admin address. A
+    // stranger must not keep its connection.
     if dashboard.feed.is_over() || is_stranger {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

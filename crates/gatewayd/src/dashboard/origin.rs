@@ -22,7 +22,7 @@ pub(super) async fn check(
     next: Next,
 ) -> Result<Response, DashboardError> {
     let headers = request.headers();
-    // A proxy may add TLS to a connection without it.
+    // A proxy may receive the request over TLS and forward it without TLS.
     let schemes: &[&str] = match client.is_tls {
         true => &["https"],
         false => &["http", "https"],

@@ -35,7 +35,7 @@ pub(super) async fn fill(
 ) -> Result<StatusCode, DashboardError> {
     let load: TestLoad = read(&body)?;
     let running = dashboard.running();
-    // If stores are configured, one is open.
+    // This call opens a store, if stores are configured.
     let _ = running.relay.store(PeerId(0), "");
     let registry = running.relay.registry().clone();
     let path = KnownPath {

@@ -81,7 +81,7 @@ async fn request_enrolment(
     public_key: PublicKey,
     name: &str,
 ) -> Result<String, EnrolError> {
-    // One or two lost packets do not mean that it is silent.
+    // One or two lost packets do not mean that the far gateway is silent.
     let mut tries = TRIES;
     let (mut send, mut recv) = loop {
         match link.open(PeerId(0), StreamClass::Control).await {

@@ -52,8 +52,8 @@ impl Interception {
 
     /// Installs the rules and the routing, but does not start the thread that updates them.
     ///
-    /// The peers in `up` count as up for a few seconds. The process that this process replaces has
-    /// reported them.
+    /// The peers in `up` count as up for a few seconds. The old process, which this process
+    /// replaces, has reported these peers.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).
@@ -86,7 +86,7 @@ impl Interception {
     /// seconds, in which another process can start to update them.
     pub(crate) fn pause(&mut self) {
         if let Some((stop, thread)) = self.follower.take() {
-            // The follower may have ended.
+            // The thread may already have ended.
             let _ = stop.send(());
             join(thread);
         }
@@ -158,7 +158,8 @@ fn rulesets(config: &Config) -> impl Iterator<Item = Ruleset> {
 }
 
 fn install(rules: &Ruleset, up: &[usize]) -> Result<(), InterceptError> {
-    // Entries of another process of this gateway stay in force without a gap.
+    // Entries that another process of this gateway has installed stay in force without
+    // interruption.
     if up.is_empty() || !routing::is_installed(rules)? {
         routing::install(rules)?;
     }
@@ -166,7 +167,8 @@ fn install(rules: &Ruleset, up: &[usize]) -> Result<(), InterceptError> {
 }
 
 fn uninstall(rules: &Ruleset) -> Result<(), InterceptError> {
-    // One of the programs may be missing. The changes of the other must be removed nevertheless.
+    // One of the programs may be missing. The changes of the other program must be removed
+    // nevertheless.
     let removed = program::nft(&rules.remove());
     routing::remove(rules)?;
     removed

@@ -96,7 +96,7 @@ fn run(
     let failed = |source| InterceptError::Run { program, source };
     let mut child = Command::new(found)
         .args(arguments)
-        // Its messages are compared.
+        // The code compares the program's messages, so they must be in English.
         .env("LC_ALL", "C")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -123,8 +123,8 @@ fn run(
     })
 }
 
-/// Returns the path of a program. Also searches the folders of system programs, which a user's PATH
-/// may not contain.
+/// Returns the path of a program. Also searches the folders of system programs, which the PATH of a
+/// user may lack.
 fn find(program: &str, path: Option<&OsStr>) -> Option<PathBuf> {
     env::split_paths(path.unwrap_or_default())
         .chain(["/usr/sbin".into(), "/sbin".into()])

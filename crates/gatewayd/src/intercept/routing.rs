@@ -36,7 +36,7 @@ pub(super) fn is_installed(rules: &Ruleset) -> Result<bool, InterceptError> {
         }
         let rule = ip_output(ipv4, &format!("rule show priority {PRIORITY}"))?;
         let selector = format!("fwmark {number:#x} lookup {number}");
-        // A table without routes may not even exist.
+        // If a table has no routes, the kernel may report that the table does not exist.
         let route = match ip_output(ipv4, &format!("route show table {number}")) {
             Err(InterceptError::Failed { message, .. }) if message.contains("does not exist") => {
                 String::new()

@@ -119,7 +119,8 @@ impl Ruleset {
                 "  meta l4proto tcp {family} daddr {{ {networks} }} goto to_servers"
             )?;
         }
-        // Answers to connections that the gateway opened with a client's address.
+        // Packets that servers send on connections that the gateway has opened with a client's
+        // address.
         for (family, networks) in families(&servers) {
             writeln!(
                 text,

@@ -95,7 +95,7 @@ fn keep_what_cannot_change(running: &Config, fresh: &mut Config) -> Vec<String> 
     keep("[link] idle_timeout", old.idle_timeout == new.idle_timeout);
     keep("[admin] listen", running.admin_listen == fresh.admin_listen);
     if old.memory_max != new.memory_max {
-        // The limits depend on the present memory.
+        // The limits depend on `memory_max`, whose running value stays in force.
         keep(
             "[limits], with memory_max",
             running.relay.limits == fresh.relay.limits,
@@ -162,7 +162,8 @@ fn number_peers(
             let keeps_one = |key| known[peer.id.0].keys.contains(key);
             peer.name == *name && of_link.public_keys.iter().any(keeps_one)
         });
-        // A removed peer that returns gets its former number, if no other gateway could have it.
+        // A removed peer that returns gets its former number, unless the number could belong to
+        // another gateway.
         let former = known.iter().position(|known| {
             known.link.is_removed()
                 && known.link.name == *name

@@ -37,8 +37,8 @@ pub(super) enum SuccessorMessage {
     Failed(String),
 }
 
-/// State that the new process needs to start. The message also has the sockets to older processes
-/// attached.
+/// State that the new process needs to start. The sockets to older processes are attached to this
+/// message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HandoverMessage {
     /// Generation number of the new process, as in [`link::LinkHandover`].

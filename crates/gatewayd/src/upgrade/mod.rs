@@ -72,7 +72,7 @@ pub struct UpgradeOutcome {
     pub error: Option<String>,
 }
 
-/// An order to upgrade, as the channel for its outcome.
+/// An order to upgrade. The value is the channel for the outcome.
 pub(crate) type UpgradeRequest = tokio::sync::oneshot::Sender<UpgradeOutcome>;
 
 impl UpgradeOutcome {

@@ -162,7 +162,8 @@ impl SuccessorOrders {
             tokio::select! {
                 _ = ticks.tick() => {
                     let report = serde_json::to_vec(&report()).unwrap_or_default();
-                    // A slow reader gets the next report.
+                    // If the reader is slow, this report is dropped. The reader then receives the
+                    // next report.
                     let _ = self.socket.try_send(&report);
                 }
                 received = self.socket.recv(&mut buffer) => match received {
@@ -217,7 +218,7 @@ pub(super) fn name_sockets<'a>(
 /// Returns the public keys of all peers, without removed peers.
 pub(super) fn keys_of(config: &Config) -> Vec<PublicKey> {
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
-    // The configuration contains removed peers, so that they can be informed.
+    // The configuration also contains removed peers, so that the gateway can inform them.
     let peers = peers.filter(|(peer, _)| peer.origin != PeerOrigin::Dismissed);
     peers
         .flat_map(|(_, of_link)| of_link.public_keys.iter().copied())

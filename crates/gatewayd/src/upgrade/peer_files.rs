@@ -92,7 +92,8 @@ impl PeerFiles {
         let keys = reading.keys.as_ref();
         let removed = reading.removed.iter();
         let removed = removed.filter(|(key, since_unix_s)| {
-            // A key that was added again by hand stays in the register.
+            // If an operator has added a key again by hand, the register still contains the removal
+            // of that key.
             let is_added = keys.is_some_and(|it| it.contains(key));
             !is_added && self.known_removals.get(key) != Some(since_unix_s)
         });

@@ -31,7 +31,7 @@ pub struct Predecessor {
     sockets: HashMap<String, OwnedFd>,
 }
 
-/// Error: standard input does not lead to an old process that hands over.
+/// Error: standard input is not the handover channel of an old process.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE} is set, and standard input is not the process to replace")]
 pub struct PredecessorError(#[from] io::Error);
@@ -149,7 +149,7 @@ impl Predecessor {
                 build: crate::build().to_owned(),
                 tables,
             };
-            // If it has ended, its last message can still be read.
+            // If the old process has ended, its last message can still be read.
             let _ = self.channel.send(&ready, &[]);
             Ok::<_, io::Error>((receive_message(&mut self.channel)?, self.channel))
         });

@@ -104,7 +104,7 @@ impl Program {
     /// # Errors
     /// If the file is missing or not executable, or if no process can be started.
     pub(super) fn start(&self, channel: OwnedFd) -> io::Result<()> {
-        // The shell would report such a file only in the log.
+        // If the file is not executable, the shell would report the error only in the log.
         access(&self.path, AccessFlags::X_OK)?;
         // The shell ends at once, so that the service manager adopts the process, and detects its
         // end.

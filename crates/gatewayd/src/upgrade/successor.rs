@@ -38,8 +38,8 @@ pub(crate) struct HandoverInput<'a> {
 }
 
 /// The process that replaces this process. If the value is dropped before
-/// [`report_done`](Self::report_done), the new process receives a message to end. If it may already
-/// read the link's socket, it is also killed.
+/// [`report_done`](Self::report_done), the new process receives a message to end. If the new
+/// process may already read the link's socket, it is also killed.
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: HandoverChannel,
@@ -265,7 +265,7 @@ impl Drop for Successor {
         let Some(pid) = self.pid.filter(|_| is_there && self.is_begun) else {
             return;
         };
-        // Only one of the two may serve.
+        // Only one of the two processes may serve.
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
     }
 }

@@ -64,7 +64,8 @@ fn its_own_names_are_answered() {
 #[test]
 fn a_flood_of_connections_keeps_nobody_out() {
     let world = World::start();
-    // More connections than places: some are silent, some stay open after their answer.
+    // There are more connections than permits. Some connections are silent, and others stay open
+    // after their response.
     let flood: Vec<_> = (0..200)
         .map(|number| {
             let stream = TcpStream::connect(world.near.admin).expect("the kernel takes it");
@@ -97,7 +98,7 @@ mod real_time {
     #[test]
     fn a_request_that_does_not_come_leaves_its_place() {
         let world = World::start();
-        // Each connection has a place.
+        // Each connection holds a permit.
         let begun = Instant::now();
         let mut idle: Vec<_> = (0..60)
             .map(|_| TcpStream::connect(world.near.admin).expect("the kernel takes it"))

@@ -245,7 +245,7 @@ mod real_time {
     fn a_client_that_is_not_read_and_leaves_mid_download_is_noticed() {
         let world = World::start();
         let (mut client, mut server, client_data, server_data) = world.mid_download();
-        // These are more commands than may wait for their replies.
+        // The client sends more commands than the number that may wait for replies.
         for _ in 0..100 {
             client.send("NOOP");
         }

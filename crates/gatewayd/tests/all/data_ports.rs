@@ -108,7 +108,7 @@ fn the_gateway_connects_to_a_client_that_listens_and_not_before_the_150() {
     client.send("RETR a");
     server.expect("RETR a");
     listener.set_nonblocking(true).expect("a socket option");
-    // The server has the command, so the gateways have finished their work for it.
+    // The server has the command, so the gateways have finished handling the command.
     thread::sleep(Duration::from_millis(300));
     assert!(listener.accept().is_err(), "nothing announces it");
     server.send("150 go");

@@ -59,7 +59,7 @@ fn a_download_takes_one_round_trip_of_commands() {
     client.send("PASV");
     let client_data = connect(passive_port(&client.line()));
     client.send("RETR a");
-    // Only now the server receives all three commands.
+    // The server receives all three commands only now.
     server.expect("TYPE I");
     server.send("200 ok");
     let listener = server.open_data_port();

@@ -84,7 +84,7 @@ fn forwards_have_a_limit_of_their_own() {
     let _server = world.accept();
     first.write_all(b"x").expect("the gateway reads");
     expect_reset(&world.forward(0));
-    // A session still has a place.
+    // The gateway still accepts a session.
     let (_client, _server) = world.session();
 }
 

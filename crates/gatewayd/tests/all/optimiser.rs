@@ -279,7 +279,7 @@ fn a_store_that_lost_everything_costs_time_and_no_byte() {
 /// gateway and the server have received all bytes.
 fn slow_upload(world: &World, bytes: &[u8], bytes_per_s: u64) -> (Duration, Duration) {
     let (_client, _server, mut client_data, mut server_data) = world.uploading();
-    // The kernel's buffer belongs to the server. It holds a twentieth of a second.
+    // The kernel's buffer belongs to the server. It holds the bytes of a twentieth of a second.
     SockRef::from(&server_data)
         .set_recv_buffer_size(bytes_per_s as usize / 20)
         .expect("a socket option");
@@ -425,7 +425,7 @@ mod real_time {
         let bytes = noise(7, 24_000_000);
         upload(&world, &bytes);
         let (written, read) = slow_upload(&world, &bytes, 4_000_000);
-        // The tail is the budget, which is two of six seconds, and the buffers.
+        // The tail consists of the budget and the buffers. The budget takes two of the six seconds.
         assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
     }
 
@@ -433,7 +433,8 @@ mod real_time {
     fn what_shrinks_drains_soon_at_a_slow_server() {
         for bytes in [text(2_000_000), vec![0; 2_000_000]] {
             let world = World::start();
-            // The tail is at most five seconds, and the bytes in the server's kernel.
+            // The tail takes at most five seconds, and the time for the bytes in the server's
+            // kernel.
             let (written, read) = slow_upload(&world, &bytes, 300_000);
             assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
         }

@@ -397,7 +397,7 @@ fn cut_short(side: Side, direction: Direction) {
     } = Transfer::begin(&world, direction);
     let begun = &mut vec![0; 1_000_000][..];
     let received = thread::scope(|scope| {
-        // It writes until the connection breaks, and never ends by itself.
+        // The sender writes until the connection breaks, and never ends by itself.
         scope.spawn(|| while from.write_all(&bytes).is_ok() {});
         to.read_exact(begun).expect("it arrives");
         assert!(begun == &bytes[..begun.len()], "other bytes");
@@ -531,7 +531,7 @@ fn abort_download(world: &World, bytes: &[u8], count: usize, end: End) {
         mut to,
     } = Transfer::begin(world, Direction::Down);
     thread::scope(|scope| {
-        // It would write for ever.
+        // The sender would write for ever.
         scope.spawn(|| while from.write_all(bytes).is_ok() {});
         let mut received = vec![0; count];
         to.read_exact(&mut received).expect("it arrives");

@@ -48,7 +48,8 @@ fn more_downloads_in_a_row_than_there_are_ports_all_get_one() {
         server_data.write_all(b"all").expect("the gateway reads");
         drop(server_data);
         server.send("226 done");
-        // The gateway ends first, so the kernel keeps its port for a minute.
+        // The gateway ends the connection first, so the kernel keeps the gateway's port for a
+        // minute.
         assert_eq!(read_all(&client_data), b"all");
         drop(client_data);
         client.expect("226 done");

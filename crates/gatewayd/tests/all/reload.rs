@@ -97,8 +97,8 @@ fn a_reload_opens_and_closes_listeners_and_sessions_go_on() {
     let outcome = world
         .near
         .reload_and_tell(|text| text.replace(&first, "") + &added);
-    // The second listener of the file is the first one now. It has the same address, and other
-    // settings.
+    // The former second listener is now the first listener of the file. It has the same address as
+    // the removed listener, but other settings.
     let names = [
         "[[ftp]] 127.0.0.1:0 changed".to_owned(),
         format!("[[ftp]] {ftp} added"),
@@ -248,7 +248,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
         let (_, rest) = text.split_once("public_key = \"").expect("a key");
         rest[..44].to_owned()
     };
-    // The third gateway has the same key of the near one as the second.
+    // For the third gateway, the near gateway has the same key as for the second gateway.
     let of_near = near_key(&world.far.text);
     let target = target(&world);
     let third = Gateway::start(
@@ -513,7 +513,7 @@ fn changed(text: &str, round: usize, target: SocketAddr, free: [SocketAddr; 4]) 
         );
     }
     if round.is_multiple_of(5) {
-        // This is the listener of the transfers.
+        // The transfers use this listener.
         let listener = format!("target = \"{target}\"\n");
         text = text.replacen(&listener, &format!("{listener}mode = \"{mode}\"\n"), 1);
     }
@@ -532,7 +532,7 @@ fn reloads_harm_no_transfer(transfers: usize, rounds: usize) {
             bytes: 0,
         })
         .collect();
-    // No client connects from there, so the ports stay free until they are used.
+    // No client connects from this address, so its ports stay free until the test uses them.
     let apart = Ipv4Addr::new(127, 129, 0, 7);
     let (target, free) = (target(&world), several_free_at(apart));
     let occupied = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -74,7 +74,7 @@ fn the_rest_of_an_over_long_command_is_not_executed() {
 fn a_client_that_is_not_read_and_resets_is_noticed() {
     let world = World::start();
     let (mut client, mut server) = world.session();
-    // These are more commands than may wait for their replies.
+    // The client sends more commands than the number that may wait for replies.
     for _ in 0..100 {
         client.send("NOOP");
     }
@@ -166,7 +166,7 @@ fn clients_of_a_listener_can_name_only_allowed_servers() {
     let target = world.server.local_addr().expect("a bound socket");
     let mut client = Control::connect(world.near.ftp[1]);
     client.expect_code("220 ");
-    // The far gateway would connect to the first of these hosts.
+    // The far gateway would permit the first of these hosts.
     for host in ["127.0.0.9:1", "www.example.com", "ftp.example.com:22"] {
         client.send(&format!("USER joe@{host}"));
         let reply = client.expect_code("530 gateway: ");

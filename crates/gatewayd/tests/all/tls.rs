@@ -164,7 +164,7 @@ async fn a_client_resumes_its_control_connection_on_every_data_connection() {
 async fn over_tls_1_2_a_server_needs_to_send_no_further_tickets() {
     let folder = Folder::new("no-further");
     let authority = Authority::new();
-    // A gateway sends two tickets with the control connection, and none with data.
+    // A gateway sends two tickets on the control connection, and none on data connections.
     let acceptor = acceptor(&folder, &authority);
     let (newer, older) = (connector(&authority), tls12_connector(&authority));
     for (connector, lasting) in [(newer, false), (older, true)] {

@@ -90,7 +90,7 @@ fn log_in(client: &mut Control, server: &mut Control) {
         server.send(reply);
         client.expect(reply);
     }
-    // The far gateway asks these questions ahead.
+    // The far gateway prefetches the replies to these commands.
     for (command, reply) in [
         ("SYST", "215 UNIX"),
         ("FEAT", "211 none"),
@@ -336,7 +336,7 @@ fn transfers_of_each_kind(world: &World, rounds: usize) -> Count {
         download(&mut client, &mut server, "LIST", &bytes);
         count.add(true, 0, length);
 
-        // Refused by the server.
+        // The server refuses the transfer.
         let (unused, refused) = passive(&mut client, &mut server);
         client.send("RETR a");
         server.expect("RETR a");
@@ -357,7 +357,7 @@ fn transfers_of_each_kind(world: &World, rounds: usize) -> Count {
         client.expect("425 nobody connects");
         count.add(false, 0, 0);
 
-        // Aborted.
+        // The client aborts the download.
         let mut running = Running::downloaded(world, &bytes);
         running.client.send("ABOR");
         running.server.expect("ABOR");

@@ -132,7 +132,7 @@ fn an_upload_under_way_survives_the_end_of_its_session() {
     });
     thread::sleep(Duration::from_millis(100));
     drop(client);
-    // This is longer than the time in which the client's control connection closes.
+    // This pause is longer than the time in which the client's control connection closes.
     thread::sleep(Duration::from_secs(3));
     assert!(read_all(&server_data) == bytes, "the file arrived changed");
     drop(server_data);
@@ -197,7 +197,7 @@ fn a_server_need_not_await_the_clients_end_of_a_download() {
     let (mut client, mut server, client_data, mut server_data) = world.downloading();
     server_data.write_all(b"all").expect("the gateway reads");
     server_data.shutdown(Shutdown::Write).expect("a half close");
-    // The server acts as ProFTPD: its final reply follows the other end's FIN.
+    // The server acts as ProFTPD: it sends its final reply only after the gateway's FIN.
     assert_eq!(read_all(&server_data), b"");
     server.send("226 done");
     assert_eq!(read_all(&client_data), b"all");

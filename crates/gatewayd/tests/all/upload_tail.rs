@@ -115,7 +115,7 @@ fn a_client_that_waits_longer_has_more_on_its_way_before_the_server_has_shown_it
         taken_unread(None),
         taken_unread(Some("SITE LONGHAUL WAIT 90")),
     );
-    // A server of 300 kB/s reads for five seconds.
+    // A server of 300 kB/s reads these bytes in five seconds.
     assert!(usual < 1_500_000, "{usual}");
     assert!(patient > usual + 1_500_000, "{patient}, {usual}");
 }

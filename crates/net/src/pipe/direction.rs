@@ -211,7 +211,7 @@ impl PipeDirection {
     /// Waits until `find` returns a value.
     async fn wait_for<T>(&self, find: impl Fn(&State) -> Option<T>) -> T {
         loop {
-            // The subscription covers all changes after its creation.
+            // The subscription exists before the check, so it also covers changes during the check.
             let changed = self.changed.notified();
             if let Some(found) = find(&self.lock()) {
                 return found;

@@ -150,7 +150,7 @@ impl PipeListener {
 impl Drop for PipeListener {
     fn drop(&mut self) {
         self.network.lock().listening.remove(&self.at.port());
-        // No further connection follows, since the queue is out of the table.
+        // The queue is no longer in the table, so no further connection can enter it.
         let waiting = std::mem::take(&mut *self.queue.lock());
         for pipe in waiting {
             pipe.mark_abort();

@@ -9,9 +9,8 @@
 //! therefore belongs to the session's client, even at another address. Other clients behind the
 //! same address translation cannot use the data connection.
 //!
-//! The gateway sends no tickets on data connections. A client that only writes never reads the
-//! tickets. Closing a socket with unread bytes would then destroy the bytes that the client wrote
-//! before.
+//! The gateway sends no tickets on data connections. A client that only writes would never read the
+//! tickets. When it closes its socket with unread bytes, bytes that it has written can be lost.
 
 use std::{io, sync::Arc, time::Duration};
 

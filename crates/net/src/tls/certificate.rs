@@ -18,9 +18,9 @@ use super::provider;
 /// Paths of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertSource {
-    /// File with the certificate and, after it, the chain of certificates to a root.
+    /// File with the certificate, followed by the chain of certificates to a root.
     pub cert_file: PathBuf,
-    /// File with the unencrypted private key. Only its owner may read it.
+    /// File with the unencrypted private key. Only its owner and its group may read it.
     pub key_file: PathBuf,
     /// Whether the gateway creates both files if they are missing.
     pub self_signed: bool,

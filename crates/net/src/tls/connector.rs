@@ -149,7 +149,7 @@ impl Connector {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         match ServerName::try_from(bare.unwrap_or(text)) {
             Ok(name) => Ok(name.to_owned()),
-            // An address is not sent in the handshake.
+            // The handshake does not send an IP address to the server.
             Err(_) if !self.by_roots => Ok(Ipv4Addr::UNSPECIFIED.into()),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

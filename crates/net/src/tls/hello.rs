@@ -21,7 +21,7 @@ pub(super) async fn offers_tls12(connection: &Connection) -> io::Result<bool> {
         }
         sleep(PAUSE).await;
     }
-    // The handshake reports an incomplete message.
+    // If the message is incomplete, the later handshake reports the error.
     Ok(false)
 }
 
@@ -57,7 +57,7 @@ fn versions(record: &[u8]) -> Option<Vec<u16>> {
         }
         extensions = rest;
     }
-    // A client without the list supports TLS 1.2 at most.
+    // A client that sends no list of versions supports TLS 1.2 at most.
     Some(vec![TLS12])
 }
 
@@ -80,8 +80,8 @@ const TLS12: u16 = 0x0303;
 /// Maximum size of a TLS record, including its header.
 const RECORD_MAX_BYTES: usize = 5 + (1 << 14);
 
-/// Pause between two checks whether the first message is complete, and number of checks. All pauses
-/// together take 5 s, which suffices for a few lost packets.
+/// Pause between two checks for a complete first message, and the number of these checks. All
+/// pauses together take 5 s, which suffices for a few lost packets.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSES_MAX: u32 = 250;
 

@@ -62,7 +62,7 @@ impl HttpsAcceptor {
         let config = self.config(roots).map_err(io::Error::other)?;
         let handshake = async {
             let start = LazyConfigAcceptor::new(Acceptor::default(), Tcp::new(tcp.into()));
-            // The browser asks its user only after the first message.
+            // The browser asks its user to choose a certificate only after this first message.
             let start = timeout(HANDSHAKE_TIMEOUT, start).await;
             start
                 .map_err(|_| timeout_error())??

@@ -58,6 +58,6 @@ fn timeout_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Timeout of a handshake. It permits a dozen round trips of a bad path, with a busy peer.
-/// FileZilla and curl wait longer for a connection.
+/// Timeout of a handshake. It permits a dozen round trips to a busy peer on a bad path. FileZilla
+/// and curl wait longer for a connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -51,8 +51,8 @@ pub fn read_roots(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError
 /// Reads the root certificates that verify clients from a PEM file. Each certificate must belong to
 /// a CA.
 ///
-/// If a root were not a CA certificate, its owner could sign certificates for other people, but
-/// could not log in with it.
+/// If a root were not a CA certificate, its owner could sign certificates for other people. The
+/// owner could not log in with the root itself.
 ///
 /// # Errors
 /// [`CertError`] names the unusable file.

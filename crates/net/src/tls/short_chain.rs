@@ -30,8 +30,9 @@ pub(super) fn check(others: &[CertificateDer<'_>]) -> Result<(), Error> {
 #[derive(Debug)]
 pub(super) struct ShortChains {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    /// Whether the handshake accepts any certificate, and clients without a certificate, since a
-    /// later check follows. The handshake still checks that the client has the certificate's key.
+    /// Whether the handshake accepts any certificate, and also clients without a certificate. A
+    /// later check then follows. The handshake still checks that the client has the certificate's
+    /// key.
     pub(super) asks_only: bool,
 }
 

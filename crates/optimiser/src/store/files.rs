@@ -69,7 +69,7 @@ pub trait StoreFile: Send + Sync {
     }
 }
 
-/// A lock on a file. Drop releases the lock.
+/// A lock on a file. Dropping the value releases the lock.
 pub trait FileLock: Send {
     /// Returns whether the locked file still has its name. The file loses its name if its folder is
     /// removed.
@@ -210,7 +210,7 @@ impl FileLock for RealLock {
     }
 }
 
-/// Returns whether the error means that the disk, or the user's quota, is full.
+/// Returns whether the error means that the disk or the user's quota is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

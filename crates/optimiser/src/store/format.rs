@@ -70,8 +70,8 @@ pub(super) fn record_header(number: u64, entry: &RecordPosition) -> [u8; RECORD_
     let mut bytes = [0; RECORD_HEADER_BYTES];
     bytes[..32].copy_from_slice(&entry.name.0);
     bytes[32..36].copy_from_slice(&entry.length_bytes.to_le_bytes());
-    // The checksum includes the position, so a record of an older file in the same disk blocks is
-    // invalid here.
+    // The same disk blocks may contain a record of an older file. The checksum includes the
+    // position, so such a record is invalid here.
     let place = number.wrapping_shl(32) ^ u64::from(entry.offset);
     let checksum = xxh3_64_with_seed(&bytes[..36], place) as u32;
     bytes[36..].copy_from_slice(&checksum.to_le_bytes());
@@ -118,8 +118,8 @@ pub(super) fn footer(number: u64, entries: &[RecordPosition]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number of records of a footer from its last bytes, `trailer`. Returns `None` if
-/// these bytes are not the end of a footer.
+/// Returns the number of records in a footer. `trailer` contains the last bytes of the footer.
+/// Returns `None` if these bytes are not the end of a footer.
 pub(super) fn records_of_trailer(number: u64, trailer: &[u8; TRAILER_BYTES]) -> Option<usize> {
     let records: u32 = number_at(trailer, 8)?;
     let is_one = trailer[..8] == *FOOTER_MAGIC
@@ -174,9 +174,9 @@ pub(super) const UNIT_BYTES: u32 = 64;
 /// Maximum number of bytes of a segment. An offset in units of 64 bytes then fits 20 bits.
 pub(super) const SEGMENT_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Maximum number of records of a segment. It is four times the number of chunks of the usual size
-/// (16 KiB) in a segment. The table then has at most 640 KiB, which are read into memory as a
-/// whole.
+/// Maximum number of records of a segment. The number is four times the number of chunks of the
+/// usual size (16 KiB) in a segment. The table then has at most 640 KiB. The store reads the
+/// complete table into memory.
 pub(super) const RECORDS_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Entry point of a fuzz target for the parser of segments.
+//! Entry point for fuzzing the parser of segments.
 //!
 //! It parses arbitrary bytes as a segment, once unchanged and once with corrected checksums. A
 //! fuzzer cannot guess correct checksums.

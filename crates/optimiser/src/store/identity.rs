@@ -59,8 +59,8 @@ impl From<IdentitySeed> for StoreIdentity {
 /// Reads the identity in a folder. Returns `None` if the file is missing or damaged.
 ///
 /// # Errors
-/// The error of the file if this process may not read it. The folder then contains another user's
-/// store, which must not be replaced.
+/// The error of the file if this process has no permission to read it. The folder then contains
+/// another user's store, which must not be replaced.
 pub(super) fn read(
     files: &dyn StoreFileSystem,
     folder: &Path,

@@ -91,7 +91,7 @@ impl LiveSegments {
         drop(state);
         let file: Arc<dyn StoreFile> = files.open(&path(folder, number))?.into();
         let mut state = lock(&self.0);
-        // Another thread may have opened or removed it in this time.
+        // Meanwhile, another thread may have opened or removed the file.
         let is_open = state.open.iter().any(|(open, _)| *open == number);
         if !is_open && state.size_bytes.contains_key(&number) {
             if state.open.len() == OPEN_MAX {

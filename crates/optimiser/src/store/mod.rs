@@ -241,7 +241,8 @@ impl Store {
     /// to be damaged when it is read.
     pub fn has(&self, name: &ChunkName) -> bool {
         let StoreParts { reader, queue, .. } = &*self.0.shared;
-        // The order matters: a chunk is in the index before it leaves the queue.
+        // The order of the checks matters: a chunk is added to the index before it leaves the
+        // queue.
         queue.contains(name) || reader.index.contains(name)
     }
 
@@ -385,7 +386,8 @@ impl StoreParts {
     }
 }
 
-/// Guard whose drop reports the end of the store's thread to waiting threads, even after a panic.
+/// Guard that reports the end of the store's thread to waiting threads when it is dropped, even
+/// after a panic.
 struct EndNotifier<'a>(&'a WriteQueue);
 
 impl Drop for EndNotifier<'_> {

@@ -34,13 +34,13 @@ impl StoreReader {
         for location in self.index.find(name) {
             match self.read(name, length, location) {
                 Ok(Some(RecordContent::Content(content))) => return Some(content),
-                // The record has another chunk with the same tag.
+                // The record contains another chunk whose name has the same tag.
                 Ok(Some(RecordContent::Other)) => {}
                 Ok(Some(RecordContent::Damaged)) => {
                     self.counters.damaged.add(1);
                     self.index.remove(name, location);
                 }
-                // The segment was removed in this time.
+                // The segment was removed meanwhile.
                 Ok(None) => self.index.remove(name, location),
                 Err(error) if is_passing(&error) => {}
                 Err(_) => {
@@ -75,15 +75,15 @@ impl StoreReader {
     }
 }
 
-/// Returns whether an error is temporary and not caused by the file, such as too many open files or
-/// too little memory.
+/// Returns whether an error is temporary and not caused by the file. Examples are too many open
+/// files, and too little memory.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::OutOfMemory
         || matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
-/// Error numbers of Linux and most other systems for too many open files, in a process (`EMFILE`)
-/// or in the system (`ENFILE`).
+/// Error numbers for too many open files in a process (`EMFILE`) and in the system (`ENFILE`).
+/// Linux and most other systems use these numbers.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 

@@ -163,7 +163,7 @@ fn walk(
         let bytes_before = listing.disk_bytes;
         let opened = files.open(&live_segments::path(folder, number));
         let file = match opened {
-            // The segment was removed in this time, to make room.
+            // The gateway has removed the segment meanwhile, to make room.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(failed)?,
         };

@@ -33,7 +33,7 @@ struct State {
     holds: usize,
     /// Whether the writer had other work at its last call of `next`.
     is_busy: bool,
-    /// Whether the writer waits in `next`. It then has no batch that is still to be written.
+    /// Whether the writer waits in `next`. The writer then has no batch left to write.
     is_resting: bool,
     has_ended: bool,
 }

@@ -71,8 +71,8 @@ pub(super) struct StoreLimits {
 
 impl StoreLimits {
     pub(super) fn new(size_max_bytes: u64, pause: Duration) -> Self {
-        // A full store removes one segment. This is a sixteenth of the store, within the limits for
-        // a segment.
+        // A full store removes one segment at a time. The size of a segment is a sixteenth of the
+        // store, within fixed limits.
         let segment_max_bytes = (size_max_bytes / 16).clamp(SEGMENT_LEAST_BYTES, SEGMENT_MAX_BYTES);
         Self {
             size_max_bytes,
@@ -189,8 +189,8 @@ impl StoreWriter {
         self.current = None;
         self.unread.clear();
         for number in reader.segments.numbers() {
-            // A segment that cannot be removed belongs to another store from now on, and the next
-            // start tries again.
+            // If a segment cannot be removed, it no longer belongs to this store. The next start
+            // tries to remove it again.
             if self.remove_file(number).is_err() {
                 reader.counters.write_errors.add(1);
             }
@@ -429,7 +429,8 @@ impl StoreWriter {
             bytes.extend(iter::repeat_n(0, zeros));
             entries.push(entry);
         }
-        // The bytes count before the write, since a failed write may leave a part.
+        // The bytes are counted before the write, since a failed write may leave some of them in
+        // the file.
         let end = begin + bytes.len() as u64;
         let size_bytes = end + footer_bytes(known + entries.len());
         reader.segments.set(number, size_bytes);
@@ -506,7 +507,7 @@ impl StoreWriter {
                 .open(&live_segments::path(&reader.folder, number))?;
             segment::read_segment(&*file, self.identity.id, number)
         };
-        // If the oldest segment is unread, it is the oldest of the unread ones.
+        // If the oldest segment is unread, it is the first of the unread segments.
         let is_unread = self.unread.front() == Some(&number);
         let contents = if is_unread { None } else { Some(read()) };
         self.remove_file(number)?;
@@ -522,7 +523,7 @@ impl StoreWriter {
                     reader.index.remove(&entry.name, location(number, entry));
                 }
             }
-            // Its table is unknown, or differs from the table of the index.
+            // The table of the segment is unknown, or differs from the entries in the index.
             Some(_) => reader.index.remove_segment(number as u16),
         }
         Ok(())

@@ -34,7 +34,7 @@ impl SenderChunks for Known {
     }
 
     fn keep_outstanding(&mut self, chunks: &[Bytes]) -> bool {
-        // References sometimes find no room.
+        // Sometimes, the store has no room for outstanding references.
         let has_room = self.has_room || self.turn % 7 != 3;
         self.turn += 1;
         if has_room {

@@ -63,8 +63,8 @@ fn run(upload: &Upload) -> Outcome {
         while let Some((_, grant)) = grants.pop_front_if(|(at, _)| *at <= now) {
             near = grant;
         }
-        // The near gateway reads as much as budget and path permit. Its own queue holds 10 ms of
-        // the path.
+        // The near gateway reads as many bytes as the budget and the path permit. Its queue holds
+        // the bytes that the path carries in 10 ms.
         let room = (near.budget_bytes as f64 + near.accepted_bytes as f64 - taken)
             .min(upload.file_bytes - taken);
         if room > 0.0 && line_free_s < now + 0.01 {
@@ -264,7 +264,8 @@ fn a_patient_client_has_more_on_its_way_before_the_server_is_known() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// For all totals, the budget permits the client to send, and grants never decrease.
+    /// Checks two facts for all totals: the budget permits the client to send, and grants never
+    /// decrease.
     #[test]
     fn grants_are_in_order_for_any_totals(
         steps in proptest::collection::vec((0.0..10.0_f64, 0_u64..1 << 40, 0.0..10.0_f64), 1..200),
@@ -310,7 +311,7 @@ proptest! {
             server_buffer_bytes: buffer_bytes,
             ..PLAIN
         });
-        // The bytes in the server's own buffers come on top of the budget.
+        // The server's own buffers hold further bytes in addition to the budget.
         let tail_max_s = 2.3 + 1.6 * rtt_s + buffer_bytes / rate;
         prop_assert!(outcome.tail_s < tail_max_s, "{} of {tail_max_s} s", outcome.tail_s);
         prop_assert!(outcome.total_s < time_s * 1.03 + 3.0 * rtt_s + 0.2, "{} of {time_s} s", outcome.total_s);

@@ -154,8 +154,9 @@ pub(super) fn tls_refusal(error: &io::Error) -> (u16, String) {
     (530, format!("no TLS with the server: {error}"))
 }
 
-/// Returns the code of the reply to a client whose server cannot be reached. (lftp treats a 5yz
-/// reply as temporary if its text mentions a name server. No reply of this gateway mentions one.)
+/// Returns the code of the reply to a client whose server cannot be reached. The client lftp treats
+/// a 5yz reply as temporary if its text mentions a name server. No reply of this gateway mentions a
+/// name server.
 fn reply_code(error: &DialError) -> u16 {
     if error.is_refusal() { 530 } else { 421 }
 }

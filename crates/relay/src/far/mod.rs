@@ -106,7 +106,7 @@ async fn serve_stream(incoming: IncomingStream, shared: &Arc<GatewayContext>, en
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
             warn!(%error, "malformed start of a stream");
-            // The peer would treat a message as data if it expects raw bytes.
+            // A peer that expects raw bytes would treat a message as data.
             if matches!(
                 error,
                 WireError::Version {

@@ -97,8 +97,8 @@ struct DataConnection {
     orders: mpsc::UnboundedSender<FarDataOrder>,
     stream: Option<oneshot::Sender<StreamHalves>>,
     server: IpAddr,
-    /// Record of the transfer. The reference is weak, because the data connection owns the record,
-    /// and the registry counts the end when the record is dropped.
+    /// Record of the transfer. The data connection owns the record, so this reference is weak. When
+    /// the record is dropped, the registry counts the end of the transfer.
     transfer: Weak<OpenTransfer>,
     /// Time at which the gateway started to open the data connection.
     opened: Instant,
@@ -391,7 +391,7 @@ impl Session<'_> {
         let command = Command::parse(&line);
         debug!(%command, "to the server");
         if !PRECEDES_DATA.contains(&command.verb()) {
-            // The upload for which a spool was requested did not come.
+            // The client has requested a spool, but has not started the upload.
             self.spool = None;
         }
         // Urgent data do not exist under TLS.
@@ -401,7 +401,7 @@ impl Session<'_> {
         }
         line.extend_from_slice(b"\r\n");
         match self.control.write(&line).await {
-            // The server's last lines are still unread.
+            // The server has closed the connection, but its last lines are still unread.
             Err(error) if is_gone(&error) => Ok(()),
             result => result,
         }
@@ -412,7 +412,8 @@ impl Session<'_> {
             return Ok(());
         };
         match self.send.write(bytes).await {
-            // The client left without reading further. Its commands are still finished.
+            // The client has disconnected and reads no replies. The session still executes the
+            // client's commands.
             Err(StreamError::Stopped { .. }) => Ok(()),
             result => Ok(result?),
         }
@@ -438,7 +439,7 @@ impl Session<'_> {
     /// Selects the spool from which the next upload reads its bytes. Returns the reply to the
     /// client.
     async fn find_spool(&mut self, request: &SpoolRequest) -> String {
-        // An earlier selection, of an upload that did not come, loses its reader.
+        // If a spool was selected for an upload that never started, that spool loses its reader.
         self.spool = None;
         let Some(spools) = &self.shared.spools else {
             return "502 gateway: there is no spool here".to_owned();
@@ -461,7 +462,7 @@ impl Session<'_> {
         let spool = self.spool.take();
         let (server, opened) = (leg.server(), Instant::now());
         let drain = match &spool {
-            // No client waits until a spool has drained.
+            // No client waits until the server has read the bytes of a spool.
             Some(_) => DrainBudget::unlimited(),
             None => self.new_drain(server),
         };

@@ -91,7 +91,8 @@ fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
     let client = connection.peer_addr().map(|it| it.ip().to_canonical());
     let mut stream = Leg::plain(connection);
     tokio::spawn(async move {
-        // Behind address translation, clients cannot know the address that the gateway compares.
+        // A client behind address translation cannot know which address the gateway compares, so
+        // the reply contains the address.
         let reason = match (reached, client) {
             (ReachedLimit::Stranger, Ok(client)) => {
                 format!("clients from {client} are not served (see \"clients\" of the listener)")
@@ -100,7 +101,7 @@ fn turn_away(connection: Connection, reached: ReachedLimit, has_tls: bool) {
         };
         let reply = format!("421 gateway: {reason}\r\n");
         let say = async {
-            // The client may be gone.
+            // The client may have disconnected.
             let _ = stream.write_all(reply.as_bytes()).await;
             let _ = stream.shutdown().await;
         };

@@ -91,8 +91,8 @@ async fn accept(listener: &Listener, mut start: impl FnMut(Connection, SocketAdd
         match listener.accept().await {
             Ok((connection, client)) => start(connection, client),
             Err(error) => {
-                // The process is probably out of file descriptors. Other connections may close
-                // some.
+                // The process has probably used up its file descriptors. Other connections may end
+                // and release some.
                 warn!(%error, "cannot accept");
                 sleep(ACCEPT_PAUSE).await;
             }

@@ -42,8 +42,8 @@ pub struct PassThroughListener {
     older: Option<Arc<Self>>,
 }
 
-/// Numbers of open connections of one client. Data connections are refused if the client has no
-/// control connection.
+/// Numbers of one client's open control connections and data connections. Data connections are
+/// refused if the client has no control connection.
 #[derive(Debug, Default)]
 struct OpenConnections {
     controls: usize,
@@ -132,7 +132,7 @@ impl PassThroughListener {
     }
 
     /// Whether a client has a connection through this listener, or through an older listener that
-    /// it replaced.
+    /// this listener replaced.
     pub fn has_clients(&self) -> bool {
         let older = self.older.as_ref();
         !self.lock().is_empty() || older.is_some_and(|older| older.has_clients())
@@ -337,5 +337,5 @@ const DATA_PER_CONTROL_MAX: usize = 4;
 /// Assumed number of control connections that a client has in older processes.
 const INHERITED_MAX: usize = 16;
 
-/// Interval between checks whether a removed listener still has clients.
+/// Interval between two checks for remaining clients of a removed listener.
 const LEFT_CHECK: Duration = Duration::from_secs(1);

@@ -259,7 +259,7 @@ impl Session {
                 Some((id, event)) = from_data.recv() => self.handle_data_event(id, event),
                 _ = ticks.tick(), if !self.data.is_empty() => {
                     self.report_limits().await;
-                    // Reports do not show that the client is alive.
+                    // A report to the far gateway does not show that the client is active.
                     continue;
                 }
                 () = shared.wait_for_abort() => {

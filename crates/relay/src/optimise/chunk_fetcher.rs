@@ -125,7 +125,7 @@ async fn run(
                 receiver.requests.push_back((number, reference));
                 send.write(encode(&ChunkRequest::Missing(number))).await?;
             }
-            // The latest number covers all earlier ones.
+            // The latest acknowledgement includes all earlier acknowledgements.
             changed = up_to.changed() => {
                 if changed.is_err() {
                     send.finish();
@@ -152,7 +152,7 @@ async fn open(dedup: &DedupContext) -> Result<(SendStream, RecvStream), FetchErr
             .await;
         match opened {
             Ok(opened) => break opened,
-            // Other streams may end meanwhile.
+            // Another stream may end during the pause.
             Err(StreamOpenError::TooManyStreams { .. }) if Instant::now() < deadline => {
                 sleep(OPEN_PAUSE).await;
             }

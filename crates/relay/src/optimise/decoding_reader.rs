@@ -205,8 +205,8 @@ impl StreamDecoder {
                     self.load();
                     return Ok(NextStep::Load);
                 }
-                // The stream is not read while a chunk is awaited: the queue contains enough
-                // references to request.
+                // While the reader waits for a chunk, it does not read the stream. The queue
+                // already contains enough references.
                 Some(ChunkSource::Peer) => return Ok(NextStep::Fetch),
                 Some(ChunkSource::Memory(_)) | None => {}
             }
@@ -301,8 +301,8 @@ impl StreamDecoder {
         Ok(ChunkSource::Peer)
     }
 
-    /// Replaces a list by its chunks in the queue. `number` is the number of the reference to the
-    /// list.
+    /// In the queue, replaces a list by the chunks of the list. `number` is the number of the
+    /// reference to the list.
     fn expand(&mut self, number: u64, list: &[u8]) -> Result<(), DecodeError> {
         self.queued_bytes -= list.len();
         let listed = frame::references(list).map(|reference| reference.bytes);
@@ -345,8 +345,8 @@ impl StreamDecoder {
         if let (Some(store), Some((name, bytes))) = (self.store(), chunk)
             && !store.has(&name)
         {
-            // A chunk is a part of a larger buffer, which must not stay in memory until the disk
-            // has written it.
+            // The chunk is part of a larger buffer. Without the copy, that buffer would stay in
+            // memory until the chunk is on the disk.
             store.put(name, Bytes::copy_from_slice(&bytes));
         }
     }
@@ -362,7 +362,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Starts to load chunks from the store: the chunks at the front of the queue.
+    /// Starts to load the chunks at the front of the queue from the store.
     fn load(&mut self) {
         let Some(store) = self.store().cloned() else {
             return;
@@ -392,7 +392,7 @@ impl StreamDecoder {
         let Some(loading) = &mut self.loading else {
             return;
         };
-        // A task that has panicked has found no chunks.
+        // If the task has panicked, the reader continues as if the store had no chunks.
         let chunks = loading.await.unwrap_or_default();
         self.loading = None;
         let count = chunks.len().max(1);
@@ -458,7 +458,7 @@ impl StreamDecoder {
                     source: ChunkSource::Memory(_),
                     ..
                 } => up_to = up_to.max(number + 1),
-                // The chunks of a list have not been looked up yet.
+                // The reader has not looked up the chunks of this list yet.
                 DecodedItem::Chunk { .. } | DecodedItem::List { .. } => break,
                 DecodedItem::Bytes(_) | DecodedItem::Whole(_) | DecodedItem::End(_) => {}
             }

@@ -58,7 +58,8 @@ impl FlushDelay {
     fn time(self, is_among_known: bool) -> Duration {
         match self {
             Self::Dialogue => Duration::ZERO,
-            // The rest of a chunk, or of a list, is worth a longer wait than better compression.
+            // A complete chunk or list saves more bytes than better compression, so the wait for
+            // its rest is longer.
             Self::File if is_among_known => Duration::from_millis(100),
             Self::File => Duration::from_millis(5),
         }

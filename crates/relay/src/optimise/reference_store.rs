@@ -1,7 +1,7 @@
 //! Outstanding references. A reference to a chunk is outstanding if this gateway has sent it and
 //! the receiver has not acknowledged the chunk.
 //!
-//! The receiver may not have such a chunk, and can then request its bytes. The gateway therefore
+//! If the receiver does not have such a chunk, it can request the bytes. The gateway therefore
 //! keeps the chunks of outstanding references in memory, up to a limit. Above the limit, the
 //! gateway sends bytes instead of references.
 //!
@@ -118,8 +118,8 @@ impl ReferenceStore {
             counters,
             ..StreamReferences::default()
         });
-        // A peer that gives two streams the same number can no longer request the chunks of the
-        // first.
+        // If a peer gives two streams the same number, it can no longer request chunks of the first
+        // stream.
         if let Some(former) = streams.insert(key, stream.clone()) {
             self.release(key, former.drop_chunks());
         }
@@ -240,7 +240,8 @@ impl StreamReferences {
     fn push(&self, chunks: &[Bytes], bytes: usize) {
         let mut state = lock(&self.state);
         state.outstanding_bytes += bytes;
-        // Each chunk is a part of a larger buffer, most of which may be bytes without references.
+        // Each chunk is part of a larger buffer. Without the copy, the complete buffer would stay
+        // in memory.
         let copies = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));
         state.chunks.extend(copies);
     }
@@ -370,8 +371,8 @@ impl SenderChunks for ReferenceTracker {
 
     fn record_sent(&mut self, name: ChunkName, chunk: Bytes) {
         if !self.store.has(&name) {
-            // A chunk is a part of a larger buffer, which must not stay in memory until the disk
-            // has written it.
+            // The chunk is part of a larger buffer. Without the copy, that buffer would stay in
+            // memory until the chunk is on the disk.
             self.store.put(name, Bytes::copy_from_slice(&chunk));
         }
     }
@@ -398,9 +399,9 @@ const OUTSTANDING_MAX_BYTES: usize = 256 * 1024 * 1024;
 /// second.
 const OUTSTANDING_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Minimum number of missing chunks before the sender checks their share of the referenced chunks.
-/// If more than half of the referenced chunks were missing, the receiver has a different store.
-/// Each reference then costs a round trip, so the sender stops sending references.
+/// Number of missing chunks from which the sender compares them with all referenced chunks. If more
+/// than half of the referenced chunks were missing, the receiver has a different store. Each
+/// reference then costs a round trip, so the sender stops sending references.
 const MISSING_LEAST: u64 = 256;
 
 /// Maximum number of outstanding bytes before the receiver's first acknowledgement. 4 MiB

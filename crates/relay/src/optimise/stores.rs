@@ -67,8 +67,8 @@ pub(crate) struct ChunkOwner<'a> {
 }
 
 impl Stores {
-    /// Creates the stores, and the folder if its parent folder exists. If the folder cannot be
-    /// used, the function logs the reason, and the gateway works without stores.
+    /// Creates the stores. Also creates their folder, if its parent folder exists. If the folder
+    /// cannot be used, the function logs the reason, and the gateway works without stores.
     pub(crate) fn new(settings: StoresSettings) -> Arc<Self> {
         let mut builder = fs::DirBuilder::new();
         let made = match fs::metadata(&settings.folder) {

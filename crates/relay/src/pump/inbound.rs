@@ -37,8 +37,8 @@ pub(super) struct Inbound {
     grants: Option<watch::Receiver<Grant>>,
     /// Bytes read from the stream and not yet written to the leg (TCP connection or pipe).
     unwritten: Bytes,
-    /// Number of bytes written and possibly not flushed. TLS buffers bytes that the socket has not
-    /// accepted.
+    /// Number of bytes written but possibly not flushed yet. TLS buffers bytes that the socket has
+    /// not accepted.
     unflushed_bytes: usize,
 }
 

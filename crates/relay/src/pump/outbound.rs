@@ -147,8 +147,8 @@ impl Outbound {
                     0 => EncodeScope::Rest,
                     _ => EncodeScope::Blocks,
                 },
-                // While the leg sends nothing, no write would detect that the peer has stopped
-                // reading.
+                // While the leg sends nothing, the pump writes nothing, so no write detects that
+                // the peer has stopped reading.
                 Err(error) = send.stream().closed() => return Err(error.into()),
                 () = sleep(held.unwrap_or_default()), if held.is_some() => EncodeScope::All,
             };

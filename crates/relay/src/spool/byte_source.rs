@@ -21,7 +21,7 @@ pub(crate) enum ByteSource {
 #[derive(Debug)]
 pub(crate) struct SpoolSource {
     reader: SpoolReader,
-    /// Task that writes the stream to the spool. `None` once the stream has ended.
+    /// Task that writes the stream to the spool. `None` after the stream has ended.
     fill_task: Option<FillTask>,
 }
 

@@ -1,8 +1,8 @@
 //! Contents of a spool (a file for several servers), and its readers.
 //!
 //! Bytes arrive in the order of the file. The spool keeps only the newest bytes. New bytes are
-//! accepted at the rate of the fastest reader. A slower reader fails once the next byte that it
-//! needs has been overwritten.
+//! accepted at the rate of the fastest reader. A slower reader fails if the next byte that it needs
+//! has been overwritten.
 
 use std::{
     collections::BTreeMap,
@@ -246,7 +246,8 @@ impl SpoolContents {
     ) -> Result<OwnedMutexGuard<()>, SpoolError> {
         let end = at + part.len() as u64;
         let begin = end.saturating_sub(self.ring.room_bytes());
-        // A reader of the bytes that are overwritten from now on detects it here.
+        // From now on, the oldest bytes are overwritten. A reader that still needs them detects
+        // this at `begin_bytes`.
         self.state.send_if_modified(|state| {
             state.begin_bytes = state.begin_bytes.max(begin);
             false

@@ -128,7 +128,7 @@ impl Spools {
         })?;
         let fresh = SpoolContents::new(ring, room, request);
         let mut spools = self.lock();
-        // Another session may have created it meanwhile.
+        // Another session may have created the same spool meanwhile.
         let contents = spools.entry(name).or_insert_with(|| fresh.clone()).clone();
         if Arc::ptr_eq(&contents, &fresh) {
             let removal = remove_when_done(contents.clone(), Arc::downgrade(self), name);

@@ -32,8 +32,8 @@ impl RingFile {
         })?;
         let length = i64::try_from(room_bytes).map_err(io::Error::other)?;
         match fallocate(&file, FallocateFlags::empty(), 0, length) {
-            // Some file systems do not support this. A full disk then causes an error at a later
-            // write.
+            // Some file systems cannot reserve disk space. A full disk then causes an error at a
+            // later write.
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(Self { file, room_bytes }),
             Err(error) => Err(error.into()),
         }

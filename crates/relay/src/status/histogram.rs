@@ -1,5 +1,5 @@
 //! Histograms of durations and rates. Except for the longest duration, each bound is about three
-//! times the bound before it.
+//! times the preceding bound.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Number of values in each interval. An interval ends at the bound with the same index, and
-    /// starts at the bound before it. The last count is for values above all bounds.
+    /// starts at the preceding bound. The last count is for values above all bounds.
     pub counts: [u64; BOUNDS + 1],
     /// Sum of all values.
     pub sum: f64,

@@ -31,8 +31,8 @@ use crate::{
     wire::TransferBottleneck,
 };
 
-/// Meter of one direction of a transfer: its bytes, and the times of waiting for TCP and for the
-/// link.
+/// Meter of one direction of a transfer. It counts bytes, and measures the times for which the
+/// direction waits for TCP and for the link.
 #[derive(Debug)]
 pub struct DirectionMeter {
     started: Instant,
@@ -370,8 +370,8 @@ impl Registry {
     pub(crate) fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),
-            // No other process uses the same numbers: a page may still show numbers of an earlier
-            // process. They are exact in JavaScript.
+            // No other process uses the same numbers, because a page may still show numbers of an
+            // earlier process. JavaScript represents the numbers exactly.
             next: AtomicU64::new(time::unix_s(SystemTime::now()) * 1_000_000),
             transfers: Mutex::default(),
             sessions_open: AtomicU64::new(0),
@@ -527,7 +527,8 @@ impl Registry {
 
     /// Returns the present state of the gateway.
     pub fn snapshot(&self, link: &LinkSnapshot, link_listen: String) -> GatewaySnapshot {
-        // All values are of one moment. The lock is released before the link's state is formatted.
+        // The lock ensures that all values belong to one moment. The lock is released before the
+        // link's state is formatted.
         let (totals, histograms, finished) = {
             let finished = lock(&self.finished);
             (

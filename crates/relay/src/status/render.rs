@@ -526,7 +526,7 @@ pub fn final_path(path: &str) -> &str {
     let Some(stem) = path.strip_suffix(".part") else {
         return path;
     };
-    // Workers of a fleet add a mark of their own after the digits.
+    // The workers of a fleet append a mark to the digits.
     let marked = without_digits(stem, 10).map_or(stem, |end| &stem[..end]);
     match without_digits(marked, 8) {
         Some(end) if end > 0 && !stem[..end].ends_with('/') => &path[..end],
@@ -575,8 +575,8 @@ impl fmt::Display for FinishedLine<'_> {
     }
 }
 
-/// Number of application bytes, and number of bytes on the link. The text is empty unless the
-/// number of bytes on the link is lower. A gateway that does not count link bytes reports zero.
+/// Number of application bytes, and number of bytes on the link. The text is empty if coding has
+/// saved no bytes. A gateway that does not count link bytes reports zero.
 struct WanBytes(u64, u64);
 
 impl fmt::Display for WanBytes {

@@ -38,7 +38,8 @@ pub struct StoreStatus {
     pub write_errors: u64,
     /// Whether the index may still lack chunks from earlier runs.
     pub is_rebuilding: bool,
-    /// Reason why the store accepts no new chunks at present. `None` if it accepts chunks.
+    /// Reason why the store accepts no new chunks at present. `None` if the store accepts new
+    /// chunks.
     #[serde(default)]
     pub trouble: Option<String>,
 }

@@ -33,8 +33,8 @@ impl LogFile {
         Ok(Self { file, is_torn })
     }
 
-    /// Writes `line`, which must end with a newline. If the line before is incomplete, the function
-    /// first writes a newline.
+    /// Writes `line`, which must end with a newline. If the preceding line is incomplete, the
+    /// function first writes a newline.
     ///
     /// # Errors
     /// The errors of the system. The file then lacks the line, or the end of the line.

@@ -8,7 +8,8 @@ pub(super) fn line(record: &TransferRecord) -> String {
     let json = serde_json::to_string(record).expect("strings and numbers can be written");
     let mut line = String::with_capacity(json.len() + 1);
     for c in json.chars() {
-        // JSON itself escapes characters below 0x20. All of these are in strings.
+        // JSON itself escapes characters below 0x20. All characters that this code escapes are
+        // inside strings.
         if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
             line += &format!("\\u{:04x}", u32::from(c));
         } else {

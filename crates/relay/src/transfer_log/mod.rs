@@ -88,7 +88,7 @@ pub struct TransferLog {
 #[derive(Debug)]
 enum Message {
     Line(Arc<TransferRecord>),
-    /// A request for a signal once the thread has written all earlier lines.
+    /// A request for a signal. The thread sends the signal after it has written all earlier lines.
     Flush(oneshot::Sender<()>),
 }
 
@@ -205,7 +205,7 @@ fn write_all(
         }
         match (message, &mut open) {
             (Message::Flush(written), _) => {
-                // The waiting caller may have stopped at its timeout.
+                // The caller may have stopped waiting because of its timeout.
                 let _ = written.send(());
             }
             (Message::Line(record), Some(open)) => {

@@ -5,7 +5,7 @@ use codec::{BodyError, Reader, Version, put_flags, put_text};
 
 use super::{WireError, WireMessage};
 
-/// Offer of a coding (compression and deduplication). With an accepted offer, both directions of
+/// Offer of a coding (compression and deduplication). If the offer is accepted, both directions of
 /// the stream consist of frames of the crate `optimiser`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodingOffer {
@@ -21,7 +21,7 @@ pub struct CodingOffer {
 pub struct StoreTerms {
     /// Name of the tenant that owns the chunks. Empty for chunks that belong to no tenant.
     pub tenant: String,
-    /// Whether the far gateway may also send references to chunks.
+    /// Whether the far gateway may send references to chunks, too.
     pub downloads: bool,
     /// Parameters by which the gateway proposes to cut bytes into chunks.
     pub cutting: CutParameters,

@@ -84,8 +84,8 @@ pub enum Service {
         session: u64,
         /// Number of the data connection within the session.
         transfer: TransferId,
-        /// Whether the near gateway sends the data of the data connection. The near gateway opened
-        /// the session.
+        /// Whether the near gateway sends the data of the data connection. The near gateway is the
+        /// gateway that opened the session.
         of_near: bool,
     },
     /// A service with this name. The following bytes belong to the service.
@@ -136,8 +136,8 @@ pub enum FarMessage {
     Session(MessageToNear),
     /// Report of a transfer's bottleneck, as measured at the far gateway.
     Waiting(TransferId, TransferBottleneck),
-    /// Report of the number of bytes that the server has accepted from an upload. Protocol version
-    /// 5 uses this message instead of grants.
+    /// Report of the bytes of an upload that the server has accepted. Protocol version 5 uses this
+    /// message instead of grants.
     Delivered(TransferId, DeliveryReport),
     /// Grant of an upload: the maximum number of bytes in flight.
     Granted(TransferId, Grant),
@@ -150,7 +150,7 @@ pub enum FarMessage {
 
 impl WireMessage for StreamHello {
     fn encode_body(&self, _: Version, body: &mut Vec<u8>) -> u8 {
-        // All other streams are the same in each version.
+        // Only the streams of FTP sessions differ between versions.
         let version = match &self.service {
             Service::FtpSession { version, .. } => *version,
             _ => Version::OLDEST,

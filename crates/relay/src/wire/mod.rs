@@ -1,7 +1,7 @@
 //! Messages between two gateways on a link stream, and their encoding.
 //!
-//! A stream begins with a [`StreamHello`], which contains the [`Version`]. On streams of forwards
-//! and of data connections, bytes follow, raw or [coded](CodingOffer). On the stream of an FTP
+//! A stream begins with a [`StreamHello`], which contains the [`Version`]. On the streams of
+//! forwards and data connections, raw or [coded](CodingOffer) bytes follow. On the stream of an FTP
 //! session, the near gateway sends [`NearMessage`]s, and the far gateway sends [`FarMessage`]s.
 //! These are the messages of [`ftp::session`] and the gateways' own reports.
 //!

@@ -79,7 +79,8 @@ impl NearService for EchoListener {
                     }
                 }
                 send.finish();
-                // Dropping the stream before the peer has all bytes would reset it.
+                // If the stream were dropped before the peer has all bytes, the drop would reset
+                // the stream.
                 let _ = send.closed().await;
             };
             let down = async move {

@@ -29,7 +29,7 @@ pub enum FarDataOrder {
     Commanded(Option<DataDirection>),
     /// The transfer has begun. The server now waits for the TLS handshake.
     Begin,
-    /// Stop waiting for the connection of a server that has not connected.
+    /// The server has not connected. Stop waiting for its connection.
     Unlisten,
     /// The server reported success without a preliminary reply.
     Done,
@@ -197,7 +197,7 @@ impl DataMachine for FarData {
             FarDataOrder::Commanded(direction) => {
                 self.direction = direction;
                 self.is_commanded = true;
-                // The server may have ended before the direction was known.
+                // The server may have closed the data connection before the direction was known.
                 if self.leg == Leg::Open && self.outbound != Outbound::Relaying {
                     self.end_download();
                 }
@@ -266,15 +266,15 @@ impl DataMachine for FarData {
             DataInput::StreamStopped if self.outbound != Outbound::Finished => {
                 self.break_off("the client stopped reading".to_owned());
             }
-            // OpenSSL sends an alert in reply to an end without close_notify, after it has read all
-            // bytes before that end.
+            // If a TLS connection ends without close_notify, OpenSSL reads all earlier bytes and
+            // then sends an alert.
             DataInput::Alerted(_) if self.inbound == Inbound::Closed && !self.is_lost => {
                 self.outputs.push(DataOutput::ResetLeg);
                 self.on_server_ended(true);
             }
             DataInput::BrokenUnused(_) if self.may_be_unused() => self.on_broken_unused(now),
             DataInput::ReadFailed(why) | DataInput::BrokenUnused(why) | DataInput::Alerted(why) => {
-                // The server may not have read all written bytes.
+                // Some written bytes may still be unread at the server.
                 self.outputs.push(DataOutput::Event(FarDataEvent::Lost));
                 self.break_off(why);
             }
@@ -373,7 +373,7 @@ impl FarData {
         if !self.setup.has_tls {
             self.open(now);
         } else if self.has_begun {
-            // Some servers do not await TLS before their 1yz reply.
+            // Some servers send their 1yz reply before the TLS handshake.
             self.leg = Leg::Securing;
             self.outputs.push(DataOutput::Secure);
         }
@@ -383,10 +383,11 @@ impl FarData {
         if self.outbound != Outbound::Relaying {
             return;
         }
-        // The server's end has no meaning for an upload.
+        // For an upload, an end of file from the server has no meaning.
         let is_upload = self.direction == Some(DataDirection::Upload);
         if self.is_lost && !is_upload {
-            // A failed write consumes the error of a reset, and the reset then looks like an end.
+            // The failed write has consumed the error of a reset. The next read therefore reports
+            // an end of file.
             return self.break_off("the server stopped reading".to_owned());
         }
         if is_truncated && self.setup.has_tls && !is_upload {

@@ -4,8 +4,8 @@
 //! A gateway joins a TCP connection, the *leg*, with a link stream. Bytes move in two directions:
 //! *outbound* from the leg to the stream, *inbound* from the stream to the leg. A machine handles
 //! no bytes. A machine receives events of the leg and the stream, and orders of its session. The
-//! machine decides which direction moves, when an end of file is passed on, and when both
-//! connections are reset.
+//! machine decides which direction moves, when an end of file is passed on, and when the leg and
+//! the stream are reset.
 //!
 //! The caller owns sockets, streams and the clock. After each call, the caller calls `poll` until
 //! it returns `None`. The caller moves bytes as `outbound` and `inbound` demand. At the time of
@@ -154,13 +154,13 @@ pub trait DataMachine {
     /// Returns the time at which the driver must call [`expire`](Self::expire).
     fn deadline(&self) -> Option<Duration>;
 
-    /// Returns whether the bytes from the TCP connection to the stream wait, move or are discarded.
+    /// Returns the state of the direction from the TCP connection to the stream.
     fn outbound(&self) -> DataFlow;
 
-    /// Returns whether the bytes from the stream to the TCP connection wait, move or are discarded.
+    /// Returns the state of the direction from the stream to the TCP connection.
     fn inbound(&self) -> DataFlow;
 
-    /// Whether the stream is open while the TCP connection, or its TLS, is not open yet. The driver
+    /// Whether the stream is open, but the TCP connection or its TLS is not open yet. The driver
     /// must then detect the end of the stream.
     fn awaits_leg(&self) -> bool {
         false

@@ -22,7 +22,7 @@ pub enum DataOpening {
 pub struct NearDataSetup {
     /// Method by which the data connection is opened.
     pub opening: DataOpening,
-    /// Whether, for an upload, the gateway connects to the client's port before the server has
+    /// Whether the gateway connects to the client's port for an upload before the server has
     /// accepted the command. Several uploads may then run in parallel, and no upload waits a round
     /// trip for its data connection.
     pub dials_early: bool,
@@ -142,8 +142,7 @@ enum Inbound {
 enum Timer {
     /// Timeout for the client to connect.
     Expiry,
-    /// Time of the next check whether a client that closed its control connection still sends
-    /// bytes.
+    /// Time of the next check for bytes from a client that has closed its control connection.
     Quiet,
     /// Time of the next check whether any bytes have moved.
     Stall,
@@ -319,7 +318,8 @@ impl NearData {
     }
 
     fn on_connected(&mut self, now: Duration) {
-        // After a failure, the handshake may use the remaining time.
+        // If the transfer has failed, the time limit for the connection also limits the TLS
+        // handshake.
         if self.succeeded != Some(false) {
             self.timers.cancel(Timer::Expiry);
         }
@@ -358,7 +358,8 @@ impl NearData {
         let is_announced = self.is_released || self.succeeded.is_some();
         match self.leg {
             _ if !is_announced => {}
-            // The connection must not precede the reply that announces it.
+            // The gateway must not connect before the client has received the reply that announces
+            // the connection.
             Leg::Waiting => self.connect(),
             Leg::Connecting | Leg::Securing => {}
             Leg::Open if self.inbound == Inbound::Held => {
@@ -386,8 +387,8 @@ impl NearData {
         self.on_announced();
         let is_download = self.direction == Some(DataDirection::Download);
         match self.outbound {
-            // The gateway does not wait for a client that keeps its side of a finished download
-            // open.
+            // The download is finished. The gateway does not wait for the client to close its
+            // sending direction.
             Outbound::Relaying if is_download => self.timers.set(Timer::Discard, now + LINGER),
             // The server has refused the upload, or the transfer never began.
             Outbound::Relaying if !succeeded => {
@@ -423,7 +424,7 @@ impl NearData {
             Outbound::Relaying => {
                 self.outputs
                     .push(DataOutput::Event(NearDataEvent::ClientEnded));
-                // The client's end has no meaning for a download.
+                // For a download, an end of file from the client has no meaning.
                 let is_download = self.direction == Some(DataDirection::Download);
                 if is_truncated && self.setup.reports_truncation && !is_download {
                     self.outbound = Outbound::Telling;
@@ -489,7 +490,8 @@ impl NearData {
         if self.inbound == Inbound::Closed {
             return;
         }
-        // A client that has sent its file may have left before the server's end reaches it.
+        // A client that has sent its file may disconnect before it receives the server's end of
+        // file.
         if self.direction == Some(DataDirection::Upload) {
             self.outputs.push(DataOutput::Stop);
             self.close_inbound();
@@ -516,7 +518,7 @@ impl NearData {
                 self.outputs.push(DataOutput::Stop);
                 self.outputs.push(DataOutput::EndLeg);
                 self.inbound = Inbound::Ending;
-                // The session does not wait for this end.
+                // The session does not wait for this end of file.
                 self.timers.set(Timer::Linger, now + LINGER);
             }
             _ => self.close_inbound(),
@@ -614,15 +616,15 @@ const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 /// connection.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Time limit for the end of the server's data connection to arrive on the link, after the final
-/// reply to an upload.
+/// Time limit that starts with the final reply to an upload. In this time, the end of the server's
+/// data connection must arrive on the link.
 const SERVER_END: Duration = Duration::from_millis(100);
 
 /// Time limit for a server's reply after the server closed its data connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Number of successive checks that find no byte, before the gateway aborts the upload of a
-/// disconnected client. Ten checks take one second.
+/// Number of successive checks without a byte after which the gateway aborts a disconnected
+/// client's upload. Ten checks take one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
 

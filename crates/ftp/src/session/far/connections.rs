@@ -8,7 +8,7 @@ use crate::{
     session::{TransferId, data::far::FarDataEvent},
 };
 
-/// For one session, the data connections that are open, or whose transfer has no final reply yet.
+/// Data connections of one session that are open, or whose transfer has no final reply yet.
 #[derive(Debug, Default)]
 pub(super) struct DataConnections {
     connections: BTreeMap<TransferId, Connection>,
@@ -26,8 +26,8 @@ struct Connection {
     worth: SuccessReport,
 }
 
-/// State of the report whether all bytes of an upload were written. The near gateway needs this
-/// report only if the server's final reply is a success.
+/// State of the report on an upload. The report states whether all bytes were written to the
+/// server. The near gateway needs this report only if the server's final reply is a success.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SuccessReport {
     #[default]

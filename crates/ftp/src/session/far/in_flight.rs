@@ -43,7 +43,7 @@ pub(super) enum ExpectedReply {
     /// Any reply to a command of the client. If the verb is unknown, the reply may start a
     /// transfer.
     Plain(QuestionCause),
-    /// The second reply to a command that is no transfer and whose first reply was `1yz`. Some
+    /// The second reply to a command that is not a transfer. The first reply was `1yz`. Some
     /// servers send no second reply.
     Begun,
     Quit,
@@ -63,7 +63,7 @@ pub(super) enum ExpectedReply {
     /// The reply to one command of the repeated log-in, and the reply class that the log-in needs.
     Relogin(ReplyClass, ReplyBuffer),
     /// No reply: the last attempt to log in again has failed, and the session waits before the next
-    /// one. The pause ends when this duration has passed since the first attempt.
+    /// attempt. The pause ends when this duration has passed since the first attempt.
     Pause(Duration),
     /// A reply for which the session no longer waits. If the reply still arrives, the session drops
     /// the reply.
@@ -231,8 +231,8 @@ impl InFlight {
         self.entries.remove(index)?.id
     }
 
-    /// Whether a command before the command `than` still waits for its reply. The function ignores
-    /// transfer commands.
+    /// Whether a command before command number `than` still waits for its reply. The function
+    /// ignores transfer commands.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         let is_transfer =
             |entry: &CommandInFlight| matches!(entry.expect, ExpectedReply::Transfer { .. });
@@ -308,7 +308,8 @@ impl InFlight {
     pub(super) fn end_reply(&mut self) -> Option<(usize, CommandInFlight)> {
         let index = self.answering.take()?;
         let entry = self.entries.remove(index)?;
-        // A late reply would have preceded this one.
+        // Replies arrive in order. A late reply that should precede this reply will therefore not
+        // arrive.
         let before = self.entries.len();
         let mut at = 0;
         self.entries.retain(|entry| {
@@ -374,7 +375,7 @@ impl InFlight {
                     || matches!(code.0, 226 | 250 | 425 | 426 | 450..=452 | 550..=553);
                 Some(first + usize::from(!transfers))
             }
-            // The server leaves ABOR unanswered.
+            // The server does not reply to the ABOR.
             ExpectedReply::Abort if self.entries.len() > first + 1 && !may_answer_abort(code) => {
                 Some(first + 1)
             }
@@ -399,7 +400,7 @@ fn may_answer_abort(code: ReplyCode) -> bool {
     code.class() != ReplyClass::Completed || matches!(code.0, 225 | 226 | 250)
 }
 
-/// Commands whose reply may have the code of a log-in.
+/// Commands to which a server may reply with the same code as to a log-in.
 const LOGS_IN: [&str; 6] = ["USER", "PASS", "ACCT", "REIN", "HOST", "AUTH"];
 
 /// Commands that every server supports.

@@ -121,9 +121,9 @@ pub struct FarSetup {
 /// Deviations of a server from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerTraits {
-    /// Whether the server does not reply correctly to prefetched commands: it never replies,
-    /// replies late, or ends the session. The gateway sends a prefetched command before any client
-    /// request.
+    /// Whether the server does not reply correctly to prefetched commands: the server never
+    /// replies, replies late, or ends the session. The gateway sends a prefetched command before
+    /// any client request.
     pub dislikes_questions: bool,
     /// Whether the server refuses `PASV` and `EPSV` but accepts `PORT` or `EPRT`.
     pub lacks_passive: bool,

@@ -29,8 +29,8 @@ pub(super) enum LogInRecord {
 pub(super) struct LogInStep {
     pub(super) line: Vec<u8>,
     pub(super) verb: String,
-    /// Class of the server's reply. On another connection, the server must reply with the same
-    /// class. `None` before the reply.
+    /// Class of the server's reply. On another connection, the server must reply at least as
+    /// successfully. `None` before the reply.
     reply: Option<ReplyClass>,
 }
 
@@ -65,7 +65,7 @@ impl LogInRecord {
             return;
         }
         if verb == "USER" {
-            // An earlier account has no effect any more.
+            // After another `USER`, an earlier account has no effect.
             steps.retain(|step| !ACCOUNT.contains(&step.verb.as_str()));
         }
         if REPEATABLE.contains(&verb) && steps.len() < STEPS_MAX {

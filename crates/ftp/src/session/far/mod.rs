@@ -65,14 +65,15 @@ pub struct FarSession {
     setup: FarSetup,
     prefetch: Prefetch,
     protection: ServerProtection,
-    /// The client's first command, a `USER`. The gateway sends this command after the negotiation
-    /// of TLS.
+    /// The client's first command, which is a `USER`. The gateway sends this command after the
+    /// negotiation of TLS.
     account: Option<(Option<CommandId>, Vec<u8>)>,
     /// A request for a data connection whose listening socket is being opened.
     unbound: Option<(Option<CommandId>, TransferId, bool)>,
     /// Whether the server has accepted the client's log-in.
     is_logged_in: bool,
-    /// Number of the command that requested a spool. `None` once the caller has returned the reply.
+    /// Number of the command that requested a spool. `None` after the caller has returned the
+    /// reply.
     spooling: Option<CommandId>,
     /// Reply that refuses transfers while the server's transfer type differs from the client's
     /// transfer type. `None` if the types are equal.
@@ -102,8 +103,8 @@ pub struct FarSession {
     /// Sum of two numbers: commands sent to the server, and inputs that do not come from the near
     /// gateway. The sum identifies waits for the server.
     heard: u64,
-    /// Held-back lines of early replies to `ABOR`. The replies to earlier commands have not arrived
-    /// yet.
+    /// Lines of replies to `ABOR` that arrived before the replies to earlier commands. The session
+    /// holds these lines back.
     early: VecDeque<(CommandId, ReplyTag, Vec<u8>)>,
     out: VecDeque<FarOutput>,
 }
@@ -278,8 +279,8 @@ impl FarSession {
 
     fn send_waiting(&mut self) {
         while !self.closed && !self.server_gone && self.may_send_next() {
-            // All prefetched commands of a round come first: their answers show whether replies
-            // match commands.
+            // The session sends all prefetched commands before the queued commands. The replies to
+            // prefetched commands show whether replies match commands.
             let question = self.in_flight.is_empty().then(|| self.prefetch.next());
             if let Some(question) = question.flatten() {
                 self.ask(question);
@@ -298,12 +299,12 @@ impl FarSession {
     fn close_if_over(&mut self) {
         let is_idle = self.in_flight.is_empty() || self.log_in.is_in_relogin();
         let is_done = is_idle && self.queue.is_empty() || self.server_refused;
-        // The gateway sends no QUIT in place of the client: the server sees the same as without
-        // gateways.
+        // The gateway sends no QUIT in place of the client: the server receives the same commands
+        // as without gateways.
         let is_left = self.client_gone && is_done;
         let is_over = is_left || self.server_gone;
-        // The near half may have the final reply, and needs the report whether its success is
-        // valid.
+        // The near half may hold back a successful final reply to an upload. It then needs the
+        // report whether all bytes were written.
         if is_over && !self.closed && !self.connections.any_unreported() {
             self.close();
         }
@@ -380,7 +381,7 @@ impl FarSession {
         let mut expect = ExpectedReply::Plain(self.prefetch.cause(&command));
         match kind {
             CommandKind::Transfer(direction) => match self.prepared.take() {
-                // The server may have other objections.
+                // The server replies itself, because it may have another reason for a refusal.
                 TransferConnection::Nothing => {}
                 TransferConnection::Refused(transfer, text) => {
                     return self.answer(id, Some(transfer), &text);
@@ -450,7 +451,7 @@ impl FarSession {
     fn handle_data_event(&mut self, transfer: TransferId, event: FarDataEvent) {
         if event == FarDataEvent::Refused {
             self.prepared.refused(transfer);
-            // After the reply to a transfer the server need not connect any more.
+            // After its reply to a transfer, the server no longer needs to connect.
             if self.in_flight.transfers().any(|it| it == transfer) {
                 self.substitute_failed(transfer);
             }

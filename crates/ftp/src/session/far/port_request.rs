@@ -68,8 +68,8 @@ impl PortRequest {
         Self::new(transfer, answered, PortCommand::Passive(asked), other)
     }
 
-    /// Creates a request that the server connect to `at`. The address `at` and the server's address
-    /// have the same family.
+    /// Creates a request for a connection from the server to `at`. The address `at` and the
+    /// server's address have the same family.
     pub(super) fn active(transfer: TransferId, answered: bool, at: SocketAddr) -> Self {
         let (asked, other) = if at.is_ipv6() {
             (ActiveForm::Eprt, None)
@@ -136,7 +136,7 @@ impl PortRequest {
             }
             _ => {}
         }
-        // Before a log-in, servers refuse each form with these codes.
+        // Before a log-in, servers refuse every form of the request with 530 or 532.
         let is_refused = code.0 / 100 == 5 && !matches!(code.0, 530 | 532);
         let is_unknown = self.is_unknown && matches!(code.0, 500 | 502);
         match (self.other, self.asked) {

@@ -58,7 +58,7 @@ impl PreparedConnection {
     }
 
     /// Records that the near gateway has dropped the data connection. The server's connection is
-    /// still open, so the server must not receive a command that uses it.
+    /// still open, so the server must not receive a command that uses that connection.
     pub(super) fn abandon(&mut self, transfer: TransferId) {
         self.refuse(transfer, "425 gateway: the data connection was cancelled");
     }

@@ -59,7 +59,7 @@ impl ServerProtection {
         }
     }
 
-    /// Whether the negotiation is complete, and the session may send the client's commands.
+    /// Whether the negotiation is complete. The session may then send the client's commands.
     pub(super) fn is_done(&self) -> bool {
         self.step == PendingAnswer::Done
     }
@@ -112,7 +112,7 @@ impl ServerProtection {
             PendingAnswer::Auth => {
                 ProtectionStep::Refused(format!("the server offers no TLS: {}", held.quoted()))
             }
-            // Servers with implicit TLS may support neither this command nor the next.
+            // Some servers with implicit TLS support neither `PBSZ` nor `PROT`.
             PendingAnswer::Pbsz => self.enter_step(PendingAnswer::Prot, "PROT P"),
             PendingAnswer::Prot => self.prot_answered(code, held),
             PendingAnswer::Greeting | PendingAnswer::Handshake | PendingAnswer::Done => {

@@ -110,12 +110,12 @@ impl RequestQueue {
         self.requests.is_empty()
     }
 
-    /// Whether the queue contains a request before the command `than`.
+    /// Whether the queue contains a request before command number `than`.
     pub(super) fn has_earlier(&self, than: CommandId) -> bool {
         self.requests.iter().any(|request| request.id() < than)
     }
 
-    /// Whether the queue contains a request after the command `than`.
+    /// Whether the queue contains a request after command number `than`.
     pub(super) fn has_later(&self, than: Option<CommandId>) -> bool {
         let mut requests = self.requests.iter();
         requests.any(|request| Some(request.id()) > than)

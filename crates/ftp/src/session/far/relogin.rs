@@ -81,8 +81,8 @@ impl FarSession {
     }
 
     /// Returns `request` and the present log-in record, if the session may send both on another
-    /// connection. Returns `None` if the session may not send them again, or if no second reply to
-    /// a prefetched command can arrive.
+    /// connection. Returns `None` if the session must not send them again. Also returns `None` if
+    /// no second reply to a prefetched command can arrive.
     pub(super) fn resendable_with(
         &self,
         request: &ServerRequest,
@@ -137,8 +137,8 @@ impl FarSession {
     }
 
     /// Disconnects from a server that refuses the repeated log-in, and pauses before the next
-    /// attempt. The server may not have detected the end of the earlier connection. Returns whether
-    /// another attempt follows.
+    /// attempt. Perhaps the server has not detected the end of the earlier connection yet. Returns
+    /// whether another attempt follows.
     fn pause_relogin(&mut self) -> bool {
         let pause = self.log_in.next_attempt();
         if let Some(attempt) = pause {
@@ -197,5 +197,5 @@ impl FarSession {
 const OUT_OF_STEP: &str = "the server's replies are out of order; log in again";
 
 /// Interval between the first and the second attempt to log in again. Each further interval is
-/// twice as long as the interval before.
+/// twice as long as the preceding interval.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

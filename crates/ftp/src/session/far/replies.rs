@@ -98,8 +98,8 @@ impl FarSession {
         }
     }
 
-    /// Returns the number of the `ABOR` to which the arriving reply belongs, if the gateway must
-    /// hold this reply back. Returns `None` if the gateway may relay the reply now.
+    /// If the gateway must hold back the arriving reply to an `ABOR`, returns the number of that
+    /// `ABOR`. Returns `None` if the gateway may relay the reply now.
     pub(super) fn overtaking(&mut self, tag: &ReplyTag) -> Option<CommandId> {
         let is_abort = matches!(self.in_flight.answering()?.expect, ExpectedReply::Abort);
         let id = tag.command.filter(|_| is_abort)?;
@@ -145,7 +145,7 @@ impl FarSession {
     }
 
     /// Relays the held-back replies to `ABOR`, except for replies that must still wait. If `before`
-    /// is given, the function relays only the replies to commands before the command `before`.
+    /// is given, the function relays only replies to commands that precede the command `before`.
     pub(super) fn relay_early(&mut self, before: Option<CommandId>) {
         while let Some((id, tag, _)) = self.early.front() {
             let comes_later = before.is_some_and(|before| *id > before);
@@ -177,20 +177,21 @@ impl FarSession {
             Some(
                 ExpectedReply::Late(_) | ExpectedReply::Duplicate | ExpectedReply::DuplicateLogIn,
             ) => return true,
-            // A server that ends the session because of a prefetched command gets no prefetched
-            // commands on another connection.
+            // If the server ends the session because of a prefetched command, the session sends no
+            // prefetched commands on its next connection.
             Some(ExpectedReply::Question(question)) if is_farewell && repeats => {
                 question.is_farewell = true;
                 &mut question.held
             }
             Some(ExpectedReply::Pause(_)) => return true,
-            // If the repeated log-in fails, the client gets 421.
+            // The client does not receive this reply. If the repeated log-in fails, the client
+            // receives a 421 reply.
             Some(ExpectedReply::Relogin(_, held)) => held,
             Some(ExpectedReply::Protection(held)) if is_in_relogin => held,
             Some(ExpectedReply::Greeting(greeting)) => &mut greeting.held,
             Some(ExpectedReply::DataPort(asked)) => &mut asked.held,
             Some(ExpectedReply::Type(_, false)) => return false,
-            // A server that ends the session answers no prefetched command.
+            // With code 421, the server ends the session instead of replying to this command.
             Some(
                 ExpectedReply::Type(..) | ExpectedReply::Question(_) | ExpectedReply::Protection(_),
             ) if code.0 == 421 => {
@@ -213,7 +214,8 @@ impl FarSession {
         let Some(entry) = self.in_flight.answering() else {
             return (None, None);
         };
-        // An unknown verb has started a transfer on the prepared connection.
+        // The verb is unknown, but this reply shows that it has started a transfer on the prepared
+        // connection.
         if matches!(entry.expect, ExpectedReply::Plain(_))
             && matches!(code.0, 125 | 150)
             && let TransferConnection::Connection(transfer) = self.prepared.take()
@@ -252,7 +254,7 @@ impl FarSession {
             && !is_preliminary
             && let Some(id) = self.in_flight.pass_abort()
         {
-            // The server answers in order, and has skipped the command.
+            // Servers reply in order, so this server sends no reply to the `ABOR`.
             self.abort_prepared();
             self.send_to_near(MessageToNear::LeftUnanswered(id));
         }
@@ -276,7 +278,7 @@ impl FarSession {
                     let next = self.protection.greeted();
                     self.protect(next);
                 } else {
-                    // Such a server will not accept the session.
+                    // A server with such a greeting does not accept the session.
                     self.server_refused = true;
                 }
                 None
@@ -296,7 +298,8 @@ impl FarSession {
                 })
             }
             ExpectedReply::Transfer { transfer, begun } => {
-                // Without TLS the data of a success may have arrived nevertheless.
+                // Without TLS, the data of a successful transfer may have arrived although no 1yz
+                // reply preceded.
                 let is_over = code.class() != ReplyClass::Completed || self.protection.is_private();
                 if !begun && is_over {
                     self.order(transfer, FarDataOrder::Unlisten);
@@ -311,7 +314,7 @@ impl FarSession {
                 self.on_type_reply(&held, answered, code);
                 None
             }
-            // The connection ends next, or the timeout of the answer expires.
+            // Next, the server closes the connection, or the timeout for the reply expires.
             ExpectedReply::Question(question) if question.is_farewell => {
                 Some(ExpectedReply::Question(question))
             }
@@ -384,7 +387,8 @@ impl FarSession {
             self.prefetch.stop();
         }
         if self.dislikes_questions {
-            // The near half has a report that this prefetched command has no answer.
+            // The near half has already received the report that this prefetched command has no
+            // reply.
             return;
         }
         let subject = question.subject;

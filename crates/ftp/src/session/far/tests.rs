@@ -255,7 +255,7 @@ fn another_login_need_not_await_the_end_of_a_transfer() {
     assert_eq!(server(&mut far, "331 password"), ["> 331 password"]);
     assert_eq!(client(&mut far, 5, "PASS x"), ["< PASS x"]);
     assert!(client(&mut far, 6, "SYST").is_empty());
-    // ProFTPD answers in the order of commands, pyftpdlib at once.
+    // ProFTPD replies in the order of the commands. pyftpdlib replies at once.
     assert_eq!(server(&mut far, "226 done"), ["> 226 done"]);
     assert_eq!(server(&mut far, "230 in"), ["> 230 in", "< SYST"]);
 }

@@ -97,7 +97,8 @@ impl FarSession {
         let goes_on = self.queue.has_later(Some(id));
         self.abort_prepared();
         if goes_on {
-            // The client awaits no reply, and might assign one to its next command.
+            // The client does not wait for this reply, and might take it for the reply to its next
+            // command.
             self.send_to_near(MessageToNear::LeftUnanswered(id));
         } else {
             // The reply follows the replies to commands that the ABOR has overtaken.
@@ -159,8 +160,8 @@ const DOUBT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time limit for the replies to an aborted transfer and to its `ABOR`.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for the reply to an `ABOR` if the client has sent further commands. Such a client may
-/// not expect a reply to `ABOR`.
+/// Time limit for the reply to an `ABOR` if the client has sent further commands. Perhaps such a
+/// client expects no reply to `ABOR`.
 const ABORT_OVERTAKEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time limit for the greeting, and for the reply to a command that every server executes quickly.

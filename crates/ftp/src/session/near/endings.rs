@@ -80,7 +80,7 @@ impl NearSession {
     }
 
     pub(super) fn close(&mut self) {
-        // An idle client detects the end by the close itself, as without gateways.
+        // An idle client receives no reply. It detects the closed connection, as without gateways.
         if !self.is_idle() && !matches!(self.last_code, 221 | 421) {
             self.write(b"421 gateway: the server closed its control connection");
         }

@@ -22,7 +22,7 @@ pub(super) fn edit_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
         .split(|&b| b == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
         .collect();
-    // A reply of one line is no list.
+    // A reply of one line contains no list of features.
     let offers_tls = offers_tls && lines.len() > 1;
     let kept = lines
         .iter()

@@ -67,8 +67,8 @@ pub enum NearOutput {
     },
     /// Send this message to the far gateway.
     Send(MessageToFar),
-    /// Open a link stream for a data connection. Then send this request for the data connection to
-    /// the far gateway.
+    /// Open a link stream for a data connection. Then send the far gateway this request for the
+    /// data connection.
     OpenData {
         /// Number of the data connection.
         transfer: TransferId,

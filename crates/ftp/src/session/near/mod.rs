@@ -162,7 +162,7 @@ impl NearSession {
     /// has read the data of a transfer, the session holds back a successful final reply, and all
     /// later replies.
     pub fn wants_far(&self) -> bool {
-        // The final reply at the front may wait for a message behind it.
+        // The first held reply may wait for a report that the far gateway sends after that reply.
         let waits_for = self.held.next().and_then(|tag| tag.transfer);
         self.held.has_room() || waits_for.is_some_and(|id| self.transfers.awaits_report(id))
     }
@@ -289,7 +289,7 @@ impl NearSession {
             }
         };
         if self.protection.is_private() != was_private {
-            // The data connection was prepared with the other protection.
+            // The unused data connection was prepared with the previous protection.
             self.kill_unused();
         }
         self.pending.answer(text.as_bytes());
@@ -300,7 +300,7 @@ impl NearSession {
         let transfers = self.transfers.take_all();
         self.give_up(transfers, None);
         self.held.clear();
-        // The session has left the server that would have answered.
+        // The session has left the server, so no further replies of that server arrive.
         for line in self.pending.give_up("503 gateway: cancelled by a new USER") {
             self.write(&line);
         }
@@ -314,8 +314,8 @@ impl NearSession {
         if let (CommandKind::Other, Some(text)) = (command.kind(), refusal(command)) {
             return self.pending.answer(text.as_bytes());
         }
-        // After a transfer, a reply of the gateway would come before the server's replies to later
-        // commands.
+        // After a transfer command, a reply of the gateway itself would precede the server's
+        // replies to later commands.
         let may_answer = !self.pending.awaits_transfer();
         let next_id = self.pending.next_id();
         match self.prefetched.answer(command, next_id, may_answer) {
@@ -355,8 +355,8 @@ impl NearSession {
                 let method = self.data_port.active(form, command.argument());
                 self.request_data(method);
             }
-            // The server has not received the refused request. It would wait for a connection that
-            // never comes.
+            // The server has not received the refused request. If it received the transfer command,
+            // it would wait for a connection that never comes.
             CommandKind::Transfer(_) if self.is_data_refused => {
                 let text =
                     "425 gateway: there is no data connection, the request for one was refused";
@@ -429,7 +429,7 @@ impl NearSession {
                 is_private,
             },
         });
-        // A transfer may have been requested ahead.
+        // The client may already have requested the transfer.
         if let Some(direction) = self.transfers.direction(transfer) {
             self.order(transfer, NearDataOrder::Start(direction));
         }
@@ -448,7 +448,7 @@ impl NearSession {
 
     fn handle_far_reply(&mut self, tag: ReplyTag, line: &[u8]) {
         if let (Some(transfer), ReplyStage::Final) = (tag.transfer, tag.stage) {
-            // The reply to a command that a newer PASV or an ABOR has superseded has no effect.
+            // If a newer PASV or an ABOR has superseded the command, the reply has no effect.
             let succeeded = succeeded(tag);
             self.order(transfer, NearDataOrder::Finish { succeeded });
         }
@@ -479,7 +479,7 @@ impl NearSession {
                 return;
             };
             if let (Some(id), ReplyStage::Final) = (tag.command, tag.stage) {
-                // The server received the ABOR before the end of the data connection.
+                // The server has received the ABOR, so the data connection may end now.
                 let aborted = self.transfers.take_aborted(id);
                 self.kill(aborted);
             }
@@ -567,7 +567,8 @@ impl NearSession {
         if let (Some(id), ReplyStage::Final) = (tag.command, tag.stage)
             && let Some(transfer) = self.pending.answered(id)
         {
-            // A reply line in place of a listener means that there is no data connection.
+            // The command has received a reply line instead of a listener, so it has no data
+            // connection.
             self.remove(transfer);
         }
     }
@@ -614,7 +615,7 @@ impl NearSession {
         code: Option<u16>,
     ) {
         for (id, record) in transfers {
-            // The counters of a transfer must be read before the order.
+            // The record needs the counters of the transfer, so the order must follow the record.
             self.record(record.map(|record| TransferSummary { code, ..record }));
             self.order(id, NearDataOrder::Kill);
         }

@@ -178,8 +178,8 @@ impl PendingCommands {
         }
     }
 
-    /// Records a `1yz` reply to a command that is not a transfer. Another reply may follow, but
-    /// need not.
+    /// Records a `1yz` reply to a command that is not a transfer. Another reply is possible, but
+    /// not certain.
     pub(super) fn begun(&mut self, id: CommandId) {
         self.begun = Some(id);
     }

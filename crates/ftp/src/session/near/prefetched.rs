@@ -11,8 +11,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct PrefetchedReplies {
     mode: SessionMode,
-    /// Whether the client is logged in. Before the log-in, a server may refuse any command, merely
-    /// because the command requires a log-in.
+    /// Whether the client is logged in. Before the log-in, a refusal may only mean that the command
+    /// requires a log-in.
     logged_in: bool,
     /// Whether further prefetched replies are in flight from the far gateway.
     expecting: bool,
@@ -88,7 +88,8 @@ impl PrefetchedReplies {
     }
 
     fn answer_question(&mut self, subject: QuestionSubject) -> CommandHandling {
-        // Other users may also change directories: each stored answer may be used for one command.
+        // Other users may change the directories. The gateway therefore uses each stored reply for
+        // only one command.
         let known = match subject {
             QuestionSubject::Directory => self.known.remove(&subject),
             QuestionSubject::System | QuestionSubject::Features => {
@@ -110,7 +111,8 @@ impl PrefetchedReplies {
         }
         self.logged_in = true;
         self.expecting = true;
-        // A later command follows the one whose success permits the prefetched commands.
+        // A command after `cause` may have changed the answer. The prefetched reply to that subject
+        // is then invalid.
         let voided = self.voided_by.iter().filter(|(_, id)| Some(**id) > cause);
         self.void = voided.map(|(subject, _)| *subject).collect();
     }
@@ -118,7 +120,7 @@ impl PrefetchedReplies {
     /// Stores the server's reply to a prefetched command, unless the reply is invalid.
     pub(super) fn learn(&mut self, subject: QuestionSubject, answer: Option<&[u8]>, last: bool) {
         if self.void.contains(&subject) {
-            // The prefetched command preceded a command that has changed the answer.
+            // A command after the prefetched command may have changed the answer.
         } else if let Some(lines) = answer {
             self.known.insert(subject, lines.to_vec());
         } else {

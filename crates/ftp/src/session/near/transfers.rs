@@ -23,7 +23,7 @@ struct Transfer {
     is_used: bool,
     /// Direction of the transferred bytes. `None` if the verb is unknown.
     direction: Option<DataDirection>,
-    /// Transfer command. `None` once the transfer has been recorded.
+    /// Transfer command. `None` after the transfer has been recorded.
     command: Option<TransferCommand>,
     /// `ABOR` that the client sent before any transfer command. The session keeps the data
     /// connection until the reply to this `ABOR`.
@@ -59,7 +59,7 @@ pub struct TransferSummary {
     pub direction: Option<DataDirection>,
     /// Code of the final reply to the client. `None` if the client received no final reply.
     pub code: Option<u16>,
-    /// Whether all bytes have arrived, and the code of the server's final reply is `2yz`.
+    /// Whether all bytes have arrived and the server's final reply has the code `2yz`.
     pub succeeded: bool,
 }
 
@@ -288,7 +288,8 @@ impl Transfers {
     }
 
     /// Removes and returns the data connections without a final reply. The function keeps a data
-    /// connection for which `waits` returns true, because its final reply has still to be relayed.
+    /// connection for which `waits` returns true, because the session must still relay its final
+    /// reply.
     pub(super) fn take_unanswered(
         &mut self,
         waits: impl Fn(TransferId) -> bool,

@@ -66,7 +66,8 @@ impl Trial {
         let text = toml::to_string(table).expect("TOML");
         let config = Config::parse(&text, &self.folder.join("a.toml"));
         let mut config = config.map_err(|error| error.to_string())?;
-        // The configuration stores whether the file has the key `listen`, which has a default.
+        // The configuration also stores whether the file sets `listen`. In this comparison, the
+        // default counts as set.
         config.admin_explicit = true;
         Ok(config)
     }

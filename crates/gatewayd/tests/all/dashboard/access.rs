@@ -133,7 +133,7 @@ fn an_address_that_is_not_loopback_needs_a_token() {
     };
     assert_eq!(with_cookie("GET", "/", &[], ""), 200);
     let stop = "{\"transfer\": 1}";
-    // A cookie alone indicates a browser, but no page.
+    // A request with a cookie comes from a browser, but the `Origin` header is missing.
     assert_eq!(
         with_cookie("POST", "/dashboard/stop", &[JSON.to_owned()], stop),
         403

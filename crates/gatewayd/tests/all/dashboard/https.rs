@@ -201,7 +201,7 @@ fn a_certificate_opens_everything_without_a_token() {
                 (&json!(true), &json!(false))
             );
         }
-        // The other address ignores certificates.
+        // The admin address without TLS ignores certificates.
         let wish = json!({ "minutes": 30 });
         let code = post(site.gateway.admin, "/dashboard/invite", &wish).code;
         assert_eq!(code, if admin.is_empty() { 403 } else { 401 });
@@ -272,7 +272,7 @@ fn a_page_of_another_origin_changes_nothing_by_a_certificate() {
     assert_eq!(ask(&format!("Origin: https://{}", site.at)), 404);
     for line in [
         "Origin: https://evil.example".to_owned(),
-        // An attacker on the path can write such a page.
+        // An attacker on the path can forge a page with this origin.
         format!("Origin: http://{}", site.at),
         "Sec-Fetch-Site: cross-site".to_owned(),
     ] {
@@ -451,7 +451,7 @@ fn a_stranger_keeps_no_connection_and_no_page_is_kept() {
         let mut stream = site.stranger().connect();
         write!(stream, "GET {path} HTTP/1.1\r\n{}\r\n\r\n", host(site.at)).expect("sent");
         let mut said = String::new();
-        // A connection that stays open would not end in time.
+        // If the connection stayed open, this read would not end in time.
         stream.read_to_string(&mut said).expect("its end");
         assert!(said.contains("connection: close"), "{path}: {said}");
         let answer = member.get(path);

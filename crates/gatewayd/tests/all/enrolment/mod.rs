@@ -118,7 +118,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
             .expect("taken"),
         "oslo"
     );
-    // The reply may have been lost.
+    // The gateway may send its request again, because the reply may have been lost.
     assert_eq!(
         world
             .enrol(&invite, ours.public_key(), "oslo")
@@ -141,7 +141,7 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
         .1;
     world.far = Gateway::start(&world.folder, "b.key", rest);
     let endpoint = world.far.link.to_string().parse().expect("an endpoint");
-    // The invite has another token. Only the gateway's own key identifies it.
+    // The invite has another token, so only its own key identifies the gateway.
     let at = Invite::new(invite.far, &endpoint);
     let opened = world.runtime.block_on(async {
         let link = link(&at, ours);
@@ -200,7 +200,7 @@ fn what_is_no_invite_and_no_name_is_refused() {
         .enrol(&invite, own.public_key(), "b")
         .expect_err("its own");
     assert!(refused.to_string().contains("own key"), "{refused}");
-    // These attempts have not used the invite up.
+    // These attempts have not used up the invite.
     world.enrol(&invite, key(), "oslo").expect("taken");
     // The far gateway is silent towards an unknown invite.
     let endpoint = invite.endpoint.parse().expect("an endpoint");
@@ -259,7 +259,7 @@ fn a_gateway_with_an_invite_reaches_no_server() {
 
 #[test]
 fn invites_take_no_memory_from_peers() {
-    // 16 MiB is the least for one peer.
+    // 16 MiB is the minimum memory for one peer.
     let (folder, key_a, _) = folder();
     let peer =
         format!("memory_max = \"16 MiB\"\n[[peer]]\nname = \"a\"\npublic_key = \"{key_a}\"\n");
@@ -309,8 +309,8 @@ fn one_invite_makes_one_of_several_gateways_a_peer() {
         let taken = threads.into_iter().map(|it| it.join().expect("no panic"));
         taken.filter(|it| *it).count()
     });
-    // Candidates with the same invite are one peer to the link. None of them may succeed, but never
-    // two.
+    // The link treats all candidates with the same invite as one peer. At most one candidate
+    // succeeds.
     assert!(taken <= 1, "{taken}");
     let register =
         Register::read(&Register::path(&world.folder.join("b.key"))).expect("it is there");

@@ -66,7 +66,7 @@ fn chunks_of_an_upload_that_are_missing_are_asked_for_together() {
     let peer = world.peer("a");
     let mut session = Session::begin(&world, &peer, 1, "");
     let mut data = session.transfer("STOR a");
-    // The link limits an upload once the server has accepted some bytes.
+    // After the server has accepted some bytes, the link limits the upload.
     let first = noise(1, 1_000_000);
     data.stream.say(stored(&first[..250_000]).repeat(4));
     let mut received = vec![0; first.len()];
@@ -123,7 +123,7 @@ fn another_chunk_in_its_place_breaks_the_transfer() {
 fn a_shorter_chunk_breaks_the_transfer() {
     answered(|asks, content| {
         asks.say(stored(&content[..8_999]));
-        // The following bytes complete it.
+        // The following bytes complete the chunk.
         asks.say(stored(&[0; 10]));
     });
 }
@@ -177,7 +177,7 @@ fn answers_to_nothing_break_what_is_asked_for_later() {
     let mut asks = peer.asks();
     assert_eq!(asks.next::<ChunkRequest>(), ChunkRequest::Missing(0));
     asks.say(stored(&one));
-    // The chunk arrives before the next request, or after it.
+    // This chunk may arrive before or after the next request.
     asks.say(stored(&noise(3, 9_000)));
     let mut received = vec![0; one.len()];
     data.server.read_exact(&mut received).expect("it arrives");

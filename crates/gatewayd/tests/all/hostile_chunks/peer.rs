@@ -507,5 +507,5 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Short time within which any event without a delay arrives.
+/// Short time that suffices for every event without a delay.
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);

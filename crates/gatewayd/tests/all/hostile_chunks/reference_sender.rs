@@ -142,7 +142,7 @@ fn referenced_chunks_are_sent_once_and_only_to_the_peer_of_the_reference() {
     asks.say(encode(&ChunkRequest::Missing(0)));
     let told = answer(&mut asks, &mut decoder, reference.bytes);
     assert_eq!(optimiser::chunk::ChunkName::of(&told), reference.name);
-    // The peer repeats its requests, but may not exceed the number of chunks.
+    // The peer repeats its requests. The number of requests must not exceed the number of chunks.
     let chunks =
         2 + got.references.len() + got.lists.len() + content.len() / frame::REFERENCE_BYTES;
     asks.say(encode(&ChunkRequest::Missing(0)).repeat(chunks.min(20_000)));

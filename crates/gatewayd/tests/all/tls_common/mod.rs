@@ -90,7 +90,8 @@ impl Authority {
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
-        // Only their signatures would distinguish roots with the same name.
+        // Roots with the same name would differ only in their signatures, so each root has its own
+        // name.
         let name = Fingerprint::of(&key.public_key_raw().to_vec().into()).to_string();
         params.distinguished_name.push(DnType::CommonName, name);
         Self(CertifiedIssuer::self_signed(params, key).expect("a root"))

@@ -505,7 +505,8 @@ fn a_store_may_be_used_by_many_threads() {
             });
         }
     });
-    // These chunks exceed the size, independent of the chunks before the clearing.
+    // These chunks alone exceed the size of the store. The chunks before the clearing do not
+    // matter.
     put(&store, 0..600);
     store.settle();
     let counts = store.counts();

@@ -225,8 +225,8 @@ impl Stored {
             }
             change_bytes(&mut self.synced, &piece);
         }
-        // The length of a file may be written before its bytes, and its blocks may have had other
-        // content.
+        // The length of a file may reach the disk before its bytes. The blocks of the file may then
+        // have their earlier content.
         if self.synced.len() < self.bytes.len() && random.random_bool(0.3) {
             let byte = if random.random_bool(0.5) { 0 } else { 0xa5 };
             self.synced.resize(self.bytes.len(), byte);

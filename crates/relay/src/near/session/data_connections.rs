@@ -38,7 +38,7 @@ use net::{Listener, pipe::PipeNetwork, socket, transparent};
 pub(super) struct DataConnection {
     pub(super) orders: mpsc::UnboundedSender<NearDataOrder>,
     pub(super) task: JoinHandle<()>,
-    /// Record of the transfer. `None` once the session has recorded the outcome.
+    /// Record of the transfer. `None` after the session has recorded the outcome.
     pub(super) transfer: Option<Arc<OpenTransfer>>,
     pub(super) has_tls: bool,
     /// Transfer command that uses the data connection. `None` before the command arrives.
@@ -73,7 +73,7 @@ impl Session {
                 let written = send.write(hello).await.is_ok();
                 self.streams.insert(transfer, (send, recv));
                 if has_grants {
-                    // Clients may send before the first grant of the far gateway.
+                    // Clients may send bytes before the far gateway's first grant arrives.
                     let first = Grant {
                         accepted_bytes: 0,
                         budget_bytes: self.first_budget_bytes,
@@ -220,7 +220,8 @@ impl Session {
             }
             if let Some(data) = self.data.remove(&id) {
                 let _ = data.orders.send(order);
-                // The reset must precede the reply that reports it.
+                // The data connection must be reset before the client receives the reply that
+                // reports the reset.
                 let _ = timeout(KILL_TIMEOUT, data.task).await;
             }
         } else if let Some(data) = self.data.get(&id) {

@@ -1,4 +1,4 @@
-//! Stream of a session to the far gateway: opening, messages and close.
+//! Link stream between a session and the far gateway: opening, messages and close.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ use crate::{
 };
 use net::target::{Host, HostPort};
 
-/// The far gateway's half of a session, as the near gateway reaches it over a stream.
+/// The far gateway's half of a session. The near gateway reaches it over a stream.
 pub(super) struct FarHalf {
     pub(super) peer: PeerId,
     /// Protocol version of the messages on the stream.
     pub(super) version: Version,
     /// Number and line of the `USER` command in the first message.
     logon: Option<(CommandId, Vec<u8>)>,
-    /// Commands sent before the first message from the far gateway. `None` once the session cannot
-    /// be restarted by repeating them.
+    /// Commands sent before the first message from the far gateway. `None` once the session can no
+    /// longer be restarted.
     early_commands: Option<Vec<MessageToFar>>,
     pub(super) coding: Option<NegotiatedCoding>,
     pub(super) session: u64,
@@ -132,7 +132,7 @@ impl Session {
                 }
             }
             Ok(FarMessage::FirstBudget(bytes)) => self.first_budget_bytes = bytes,
-            // The uploads of such a session have no budget.
+            // A session with this message uses protocol version 5, in which uploads have no budget.
             Ok(FarMessage::Delivered(..)) => {}
             Err(end) => {
                 warn!(%end, "session lost");
@@ -339,7 +339,7 @@ impl Session {
     }
 }
 
-/// Waits for the next check whether the peer is up. Returns the peer. After the first message from
+/// Waits until the next check of the peer is due. Returns the peer. After the first message from
 /// the far gateway, the future never resolves.
 pub(super) async fn next_silence_check(silence_check: &mut Option<(PeerId, Interval)>) -> PeerId {
     match silence_check {
@@ -398,15 +398,15 @@ pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// greeting.
 const EARLY_COMMANDS_MAX: usize = 64;
 
-/// Time without a message from the far gateway before the first check whether the peer is up. A
-/// peer that is not up at a check counts as down.
+/// If no message arrives from the far gateway for this time, the near gateway first checks the
+/// peer. A peer that is not up at a check counts as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
 /// Time limit for opening a stream to a peer, for a client of a transparent listener. After this
 /// time, the near gateway relays the client directly to its server.
 const PASS_TIMEOUT: Duration = Duration::from_millis(300);
-/// Interval between checks whether the peer is up, for a client of a transparent listener.
+/// Interval between two checks of the peer, for a client of a transparent listener.
 const PASS_CHECK: Duration = Duration::from_millis(20);
 
 /// Time limit for the far gateway to close the stream after the client has disconnected. The limit

@@ -94,8 +94,8 @@ impl ReplyScript {
                 FarOutput::Send(MessageToNear::DataReady(id)) => {
                     self.replies.push((Some(id.0), 227, self.now));
                 }
-                // An answer comes twice only while the session sends prefetched commands: every
-                // other reply belongs to the client.
+                // The server replies twice only while the session sends prefetched commands.
+                // Afterwards, each reply belongs to the client.
                 FarOutput::Learned(_) if self.delay == Delay::Twice => self.prompt = usize::MAX,
                 FarOutput::Reconnect => {
                     self.connections += 1;
@@ -274,7 +274,7 @@ fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
     for delay in delays() {
         for (line, code) in COMMANDS {
             let mut script = ReplyScript::new("PWD", delay);
-            // The first answer, after the log-in, comes at once.
+            // The first reply, after the log-in, arrives without delay.
             script.prompt = 1;
             script.client(3, "CWD a");
             script.client(4, line);
@@ -352,7 +352,7 @@ fn a_second_answer_to_a_question_is_the_reply_to_no_command() {
 fn a_second_answer_in_a_session_that_cannot_be_repeated_ends_it() {
     for (line, code) in COMMANDS {
         let mut script = ReplyScript::new("PWD", Delay::Twice);
-        // The line after the log-in comes once.
+        // The first reply, after the log-in, arrives only once.
         script.prompt = 1;
         script.work = Duration::from_secs(9);
         script.client(3, "CWD a");

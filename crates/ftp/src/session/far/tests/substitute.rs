@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Passes two refusals of a data port, and then the server's agreement to connect, to the session.
+/// Passes three replies to the session: two refusals of a data port, and the server's agreement to
+/// connect.
 fn refused(far: &mut FarSession, id: u32, transfer: u32, codes: [&str; 2]) {
     assert_eq!(pasv(far, id, transfer), ["< PASV"]);
     assert_eq!(server(far, codes[0]), ["< EPSV"]);
