@@ -151,6 +151,7 @@ async fn a_server_that_is_down_or_not_allowed_is_named() {
     let text = errors(&output);
     assert!(text.contains("127.0.0.1:"), "{text}");
     assert!(text.contains("Connection refused"), "{text}");
+    assert!(text.contains("longhaul doctor at the far"), "{text}");
     let allow = free_address().to_string();
     let world = World::with(|settings| settings.allow = Some(allow)).await;
     let output = run_async(world.ssh(&["true"])).await;
