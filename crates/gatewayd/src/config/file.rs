@@ -365,6 +365,11 @@ pub(super) struct FarSshSection {
     pub(super) user_keys: Option<Spanned<PathBuf>>,
     /// Private key of the CA for certificates of users, for `public_key = ["certificate"]`.
     pub(super) user_ca: Option<Spanned<PathBuf>>,
+    /// Command that replaces every program of a user with a certificate, such as
+    /// `"internal-sftp"`.
+    ///
+    /// Default: none: all programs are permitted.
+    pub(super) user_ca_force_command: Option<Spanned<String>>,
     /// Addition of the first host key of a server to `known_hosts`.
     ///
     /// Default: `false`.

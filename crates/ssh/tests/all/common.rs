@@ -88,6 +88,7 @@ impl World {
                 host_key: None,
                 user_keys: Some(path("keys")),
                 user_ca: None,
+                user_ca_force_command: None,
                 trust_on_first_use: false,
             },
             allow: None,

@@ -299,6 +299,23 @@ async fn a_certificate_of_the_gateway_logs_in_only_users_whose_key_the_server_kn
     assert!(!log.contains("CERT"), "{log}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_command_replaces_each_program_of_a_log_in_by_certificate() {
+    let world = World::with(|settings| {
+        settings.listener.public_key = vec![PublicKeyWay::Certificate];
+        let known = settings.far.known_hosts.as_ref().expect("set");
+        let path = known.with_file_name("stranger");
+        settings.server_options = format!("TrustedUserCAKeys {}.pub", path.display());
+        settings.far.user_ca = Some(path);
+        settings.far.user_ca_force_command =
+            Some("echo \"forced $SSH_ORIGINAL_COMMAND\"".to_owned());
+    })
+    .await;
+    let output = run_async(world.ssh(&["echo other"])).await;
+    assert_success(&output);
+    assert_eq!(output.stdout, b"forced echo other\n");
+}
+
 /// Replaces the client's key by a key of another algorithm.
 fn replace_client_key(world: &World, algorithm: &str) {
     for name in ["id", "id.pub"] {
