@@ -121,6 +121,29 @@ async fn a_client_names_its_server_in_the_user_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_refused_after_the_key_exchange_sees_no_successful_log_in() {
+    let world = World::with(|settings| settings.listener.target = None).await;
+    let closed = free_address();
+    let user = format!("{}%{closed}", world.user);
+    for options in [&["-v"][..], &["-v", "-o", "PubkeyAuthentication=no"]] {
+        let mut command = std::process::Command::new("ssh");
+        let common = world.options();
+        command.args(common.iter().map(|it| match it.as_str() {
+            "BatchMode=yes" => "NumberOfPasswordPrompts=0",
+            other => other,
+        }));
+        command.args(options);
+        command.args(["-p", &world.listener.port().to_string(), "-l", &user]);
+        command.arg(world.listener.ip().to_string()).arg("true");
+        let output = run_async(command).await;
+        assert_eq!(output.status.code(), Some(255));
+        let text = errors(&output);
+        assert!(text.contains("is not allowed: add \""), "{text}");
+        assert!(!text.contains("Authenticated to"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_reaches_no_server_and_is_disconnected() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     server.set_nonblocking(true).expect("set");

@@ -228,7 +228,6 @@ async fn the_limit_of_failed_log_ins_applies_to_open_connections() {
     let last = clients[0].authenticate_password("me", "wrong").await;
     last.expect("an answer");
     for client in &mut clients {
-        // The gateway accepts the log-in to send the disconnect message.
         let _ = client.authenticate_password("me", "right").await;
         assert!(client.channel_open_session().await.is_err());
     }
