@@ -81,7 +81,8 @@ pub(super) struct LinkSection {
     pub(super) rate_reserved: Option<Spanned<BitRate>>,
     /// Upper bound on the rate of this gateway to all peers together.
     pub(super) rate_max: Option<Spanned<BitRate>>,
-    /// Memory of the link's buffers, at least 16 MiB for each peer.
+    /// Memory of the link's buffers, at least 16 MiB for each peer. The SSH sessions share a second
+    /// budget of this size.
     ///
     /// Default: `"1 GiB"`.
     pub(super) memory_max: Option<Spanned<ByteCount>>,

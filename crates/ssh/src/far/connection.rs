@@ -190,7 +190,7 @@ async fn connect_with(
     let tuned = socket::tune_control(&connection, false);
     tuned.map_err(|error| failed(format!("{target}: {error}")))?;
     let state = Arc::new(ServerState {
-        backpressure: Arc::default(),
+        backpressure: Arc::new(Backpressure::new(relay.session_memory().clone())),
         held: Mutex::default(),
         end: watch::Sender::new(None),
         has_disconnected: AtomicBool::new(false),

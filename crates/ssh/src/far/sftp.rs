@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use relay::session_memory::MemoryShare;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, client::Msg};
 use sftp::{FarSettings, SftpError, SftpFar, ToFar};
 use tokio::{sync::mpsc, time::sleep};
@@ -35,6 +36,7 @@ pub(super) struct SftpChannel<'a> {
     held: &'a HeldBytes,
     server: &'a ServerState,
     state: TaskState<State>,
+    _memory: MemoryShare,
 }
 
 struct State {
@@ -64,13 +66,22 @@ enum Control {
 
 impl<'a> SftpChannel<'a> {
     pub(super) fn new(held: &'a HeldBytes, server: &'a ServerState) -> Self {
+        let FarSettings { reads_max } = FarSettings::default();
+        // The answers in the queue take up to twice `reads_max`.
+        let memory = server.backpressure.memory();
+        let memory = memory.reserve(QUEUES_BYTES + 2 * reads_max);
+        let left_bytes = memory.bytes().saturating_sub(QUEUES_BYTES);
+        let settings = FarSettings {
+            reads_max: (left_bytes / 2).max(READS_MIN),
+        };
         Self {
             held,
             server,
             state: TaskState::new(State {
-                session: SftpFar::new(FarSettings::default()),
+                session: SftpFar::new(settings),
                 near: NearState::Open,
             }),
+            _memory: memory,
         }
     }
 
@@ -280,6 +291,12 @@ impl<'a> SftpChannel<'a> {
 fn violation(error: &SftpError) -> SftpEnd {
     SftpEnd::Violation(error.to_string())
 }
+
+/// Memory of the queues of one channel in bytes: requests for the server, and delayed requests.
+const QUEUES_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Number of bytes that a channel may read ahead of the link when the memory is short.
+const READS_MIN: u64 = 512 * 1024;
 
 /// Maximum number of messages of the server other than answers that wait for the link.
 const CONTROLS_MAX: usize = 16;

@@ -53,10 +53,10 @@ impl Client {
     ) -> Self {
         Self {
             listener,
+            backpressure: Arc::new(Backpressure::new(relay.session_memory().clone())),
             relay,
             address,
             session,
-            backpressure: Arc::default(),
             far: watch::Sender::new(far),
             login: AsyncMutex::default(),
             is_logged_in: watch::Sender::new(false),

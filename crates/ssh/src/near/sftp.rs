@@ -2,6 +2,7 @@
 //! channel and the stream of the channel.
 
 use bytes::Bytes;
+use relay::session_memory::MemoryShare;
 use russh::{ChannelMsg, ChannelReadHalf};
 use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
 use tokio::time::Instant;
@@ -12,7 +13,6 @@ use super::{
     transfers::Transfers,
 };
 use crate::{
-    backpressure::ReadAheadShare,
     sftp_tasks::{SftpTask, TaskState, join_pieces},
     signals::signal_name,
     wire::{FrameReader, FrameWriter, WireError, channel::ChannelMessage},
@@ -23,7 +23,7 @@ pub(super) struct SftpChannel<'a> {
     client: &'a ClientEnd,
     far: &'a FarHalf,
     state: TaskState<State>,
-    _read_ahead: ReadAheadShare,
+    _memory: MemoryShare,
 }
 
 struct State {
@@ -49,10 +49,11 @@ impl State {
 impl<'a> SftpChannel<'a> {
     pub(super) fn new(client: &'a ClientEnd, far: &'a FarHalf, transfers: Transfers) -> Self {
         let settings = NearSettings::default();
-        let read_ahead = ReadAheadShare::take(settings.read_ahead_max);
+        let memory = client.client.backpressure.memory();
+        let memory = memory.reserve(QUEUES_BYTES + settings.read_ahead_max);
         let settings = NearSettings {
             early: client.early(),
-            read_ahead_max: read_ahead.bytes(),
+            read_ahead_max: memory.bytes().saturating_sub(QUEUES_BYTES),
             ..settings
         };
         Self {
@@ -65,7 +66,7 @@ impl<'a> SftpChannel<'a> {
                 has_client_ended: false,
                 is_written: true,
             }),
-            _read_ahead: read_ahead,
+            _memory: memory,
         }
     }
 
@@ -248,3 +249,6 @@ impl<'a> SftpChannel<'a> {
 fn failed(error: &SftpError) -> ChannelEnd {
     ChannelEnd::Failed(error.to_string())
 }
+
+/// Memory of the queues of one channel in bytes: requests for the far half, answers for the client.
+const QUEUES_BYTES: u64 = 8 * 1024 * 1024;
