@@ -236,6 +236,11 @@ impl SftpNear {
         self.outbox.to_client.len() < CLIENT_QUEUE_MAX && self.outbox.event_count() < EVENTS_MAX
     }
 
+    /// Returns whether a request of the client waits for the far half or for the read-ahead.
+    pub fn awaits_far(&self) -> bool {
+        self.outbox.pending() > 0 || self.waiting() > 0
+    }
+
     /// Ends the session, and reports the end of all open transfers.
     pub fn end(&mut self, reason: &str) {
         self.names.clear();

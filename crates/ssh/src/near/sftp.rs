@@ -38,6 +38,13 @@ struct State {
 }
 
 impl State {
+    /// Records the end that a download waits for. The client reads slowly or requests nothing, or
+    /// the session waits for bytes of the server.
+    fn record_download_wait(&mut self) {
+        let is_on_far = self.is_written && self.session.awaits_far();
+        self.transfers.record_download_wait(is_on_far);
+    }
+
     /// Passes the events of the session on to the status.
     fn report(&mut self) {
         while let Some(event) = self.session.next_event() {
@@ -109,9 +116,9 @@ impl<'a> SftpChannel<'a> {
                     state.session.wants_client_bytes()
                 })
                 .await;
-            self.state.lock().transfers.wait_for_client();
+            self.state.lock().transfers.record_upload_wait(false);
             let message = read.wait().await;
-            self.state.lock().transfers.wait_for_far();
+            self.state.lock().transfers.record_upload_wait(true);
             match message {
                 Some(ChannelMsg::Data { data }) => {
                     self.client.held.remove(data.len());
@@ -220,6 +227,7 @@ impl<'a> SftpChannel<'a> {
             let mut state = self.state.lock();
             let bytes = join_pieces(|| state.session.next_client_bytes());
             state.is_written = bytes.is_none();
+            state.record_download_wait();
             bytes
         };
         self.state

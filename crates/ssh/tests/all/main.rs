@@ -9,4 +9,5 @@ mod exec;
 mod leaving;
 mod login;
 mod password;
+mod raw_sftp;
 mod sftp;
