@@ -129,7 +129,7 @@ async fn a_client_that_is_refused_after_the_key_exchange_sees_no_successful_log_
         let mut command = std::process::Command::new("ssh");
         let common = world.options();
         command.args(common.iter().map(|it| match it.as_str() {
-            "BatchMode=yes" => "NumberOfPasswordPrompts=0",
+            "BatchMode=yes" => "NumberOfPasswordPrompts=1",
             other => other,
         }));
         command.args(options);
