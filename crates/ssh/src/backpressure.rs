@@ -164,6 +164,7 @@ impl Backpressure {
 impl HeldBytes {
     pub(crate) fn new(connection: Arc<Backpressure>) -> Arc<Self> {
         connection.channels.fetch_add(1, Ordering::AcqRel);
+        connection.reader.wake();
         Arc::new(Self {
             connection,
             bytes: Mutex::new(Some(0)),

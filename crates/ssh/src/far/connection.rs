@@ -82,10 +82,8 @@ pub(super) struct ServerHandler {
 
 impl ServerState {
     /// Starts counting the bytes of a channel.
-    pub(super) fn hold_channel(&self, channel: ChannelId) -> Arc<HeldBytes> {
-        let held = HeldBytes::new(self.backpressure.clone());
-        lock(&self.held).insert(channel, held.clone());
-        held
+    pub(super) fn hold_channel(&self, channel: ChannelId, held: Arc<HeldBytes>) {
+        lock(&self.held).insert(channel, held);
     }
 
     /// Stops counting the bytes of a channel.
