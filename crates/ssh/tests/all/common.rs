@@ -26,7 +26,7 @@ pub(crate) struct World {
     /// Address of the near gateway's listener.
     pub(crate) listener: SocketAddr,
     pub(crate) near: Relay,
-    _far: Relay,
+    pub(crate) far: Relay,
     _sessions: [Sessions; 2],
 }
 
@@ -117,7 +117,7 @@ impl World {
             server: Some(server),
             listener: at,
             near,
-            _far: far,
+            far,
             _sessions: sessions,
         }
     }

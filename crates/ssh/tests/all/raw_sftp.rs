@@ -23,3 +23,12 @@ pub(crate) fn answer(output: &mut impl Read) -> io::Result<Vec<u8>> {
     output.read_exact(&mut packet)?;
     Ok(packet)
 }
+
+/// Removes the first complete SFTP packet from `bytes`. Returns the packet without its length.
+pub(crate) fn take_packet(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let length = bytes.first_chunk()?;
+    let end = 4 + u32::from_be_bytes(*length) as usize;
+    let packet = bytes.get(4..end)?.to_vec();
+    bytes.drain(..end);
+    Some(packet)
+}
