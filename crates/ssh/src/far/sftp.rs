@@ -70,9 +70,8 @@ impl<'a> SftpChannel<'a> {
         // The answers in the queue take up to twice `reads_max`.
         let memory = server.backpressure.memory();
         let memory = memory.reserve(QUEUES_BYTES + 2 * reads_max);
-        let left_bytes = memory.bytes().saturating_sub(QUEUES_BYTES);
         let settings = FarSettings {
-            reads_max: (left_bytes / 2).max(READS_MIN),
+            reads_max: (memory.bytes() / 3).max(READS_MIN),
         };
         Self {
             held,

@@ -1,8 +1,10 @@
 //! The subsystem `sftp` of one client: the near half of the SFTP session, between the client's
 //! channel and the stream of the channel.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use relay::session_memory::MemoryShare;
+use relay::session_memory::{MemoryShare, SessionMemory};
 use russh::{ChannelMsg, ChannelReadHalf};
 use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
 use tokio::time::Instant;
@@ -23,11 +25,12 @@ pub(super) struct SftpChannel<'a> {
     client: &'a ClientEnd,
     far: &'a FarHalf,
     state: TaskState<State>,
-    _memory: MemoryShare,
 }
 
 struct State {
     session: SftpNear,
+    /// Memory for queues and read-ahead. `None` while the client has no open file.
+    memory: Option<MemoryShare>,
     /// Start of the session.
     started: Instant,
     transfers: Transfers,
@@ -38,6 +41,19 @@ struct State {
 }
 
 impl State {
+    /// Reserves memory for the read-ahead of the files that the client may open now.
+    fn reserve(&mut self, memory: &Arc<SessionMemory>) {
+        if self.memory.is_some() {
+            return;
+        }
+        let read_ahead_max = NearSettings::default().read_ahead_max;
+        let share = memory.reserve(QUEUES_BYTES + read_ahead_max);
+        let parts = read_ahead_max / QUEUES_BYTES;
+        let read_ahead_bytes = share.bytes() / (parts + 1) * parts;
+        self.session.set_read_ahead_max(read_ahead_bytes);
+        self.memory = Some(share);
+    }
+
     /// Records the end that a download waits for. The client reads slowly or requests nothing, or
     /// the session waits for bytes of the server.
     fn record_download_wait(&mut self) {
@@ -55,25 +71,22 @@ impl State {
 
 impl<'a> SftpChannel<'a> {
     pub(super) fn new(client: &'a ClientEnd, far: &'a FarHalf, transfers: Transfers) -> Self {
-        let settings = NearSettings::default();
-        let memory = client.client.backpressure.memory();
-        let memory = memory.reserve(QUEUES_BYTES + settings.read_ahead_max);
         let settings = NearSettings {
             early: client.early(),
-            read_ahead_max: memory.bytes().saturating_sub(QUEUES_BYTES),
-            ..settings
+            read_ahead_max: 0,
+            ..NearSettings::default()
         };
         Self {
             client,
             far,
             state: TaskState::new(State {
                 session: SftpNear::new(settings),
+                memory: None,
                 started: Instant::now(),
                 transfers,
                 has_client_ended: false,
                 is_written: true,
             }),
-            _memory: memory,
         }
     }
 
@@ -122,7 +135,11 @@ impl<'a> SftpChannel<'a> {
             match message {
                 Some(ChannelMsg::Data { data }) => {
                     self.client.held.remove(data.len());
-                    let received = self.change(|state| state.session.receive_from_client(data));
+                    let memory = self.client.client.backpressure.memory();
+                    let received = self.change(|state| {
+                        state.reserve(memory);
+                        state.session.receive_from_client(data)
+                    });
                     if let Err(error) = received {
                         return failed(&error);
                     }
@@ -249,6 +266,9 @@ impl<'a> SftpChannel<'a> {
             let changed = change(state);
             state.is_written = false;
             state.report();
+            if !state.session.has_handles() {
+                state.memory = None;
+            }
             changed
         })
     }

@@ -211,6 +211,44 @@ async fn a_download_that_waits_for_its_client_is_limited_by_the_client() {
     let _ = client.wait();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_without_open_files_reserves_no_memory() {
+    let world = World::start().await;
+    std::fs::write(world.path("file"), b"content").expect("written");
+    let memory = world.near.session_memory().clone();
+    let budget_bytes = memory.free_bytes();
+    let mut client = world
+        .ssh(&["-s", "sftp"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ssh is installed");
+    let mut input = client.stdin.take().expect("piped");
+    let mut output = client.stdout.take().expect("piped");
+    let name = world.path("file").display().to_string().into_bytes();
+    let read = tokio::task::spawn_blocking(move || {
+        input.write_all(&packet(1, &[&number(3)]))?;
+        answer(&mut output)?;
+        let idle_bytes = memory.free_bytes();
+        let open = [number(0), string(&name), number(1), number(0)].concat();
+        input.write_all(&packet(3, &[&open]))?;
+        let handle = answer(&mut output)?.split_off(5);
+        let open_bytes = memory.free_bytes();
+        input.write_all(&packet(4, &[&number(1), &handle]))?;
+        answer(&mut output)?;
+        let deadline = Instant::now() + TIMEOUT;
+        while memory.free_bytes() != budget_bytes {
+            assert!(Instant::now() < deadline, "the memory is not returned");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok::<_, std::io::Error>((idle_bytes, open_bytes))
+    });
+    let (idle_bytes, open_bytes) = read.await.expect("no panic").expect("answers");
+    let _ = client.wait();
+    assert_eq!(idle_bytes, budget_bytes);
+    assert!(budget_bytes - open_bytes >= 64 << 20, "{open_bytes}");
+}
+
 /// Runs `sftp` with a batch of commands.
 async fn sftp(world: &World, batch: &str) -> std::process::Output {
     let mut command = Command::new("sftp");
