@@ -42,7 +42,10 @@ pub enum DialError {
         source: io::Error,
     },
     /// No address accepted a connection before the timeout.
-    #[error("server {target} cannot be reached: {source}")]
+    #[error(
+        "server {target} cannot be reached: {source}; check that it runs, or run longhaul doctor \
+         at the far gateway"
+    )]
     Unreachable {
         /// Host and port of the attempt.
         target: HostPort,

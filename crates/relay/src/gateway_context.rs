@@ -24,6 +24,7 @@ use crate::{
     optimise::{ChunkOwner, NegotiatedCoding, ReferenceKey, ReferenceStore, Stores, StreamCoding},
     pairing::StreamPairing,
     peer_versions::PeerVersions,
+    session_memory::SessionMemory,
     settings::{FtpListener, RelaySettings},
     spool::Spools,
     status::Registry,
@@ -55,6 +56,7 @@ pub(crate) struct GatewayContext {
     pub(crate) spools: Option<Arc<Spools>>,
     pub(crate) stores: Option<Arc<Stores>>,
     pub(crate) references: Arc<ReferenceStore>,
+    pub(crate) session_memory: Arc<SessionMemory>,
     /// TCP addresses on which this gateway itself listens.
     pub(crate) own: Arc<[SocketAddr]>,
     pub(crate) next_session: Arc<AtomicU64>,

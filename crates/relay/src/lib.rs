@@ -21,6 +21,7 @@ mod peer_versions;
 mod pump;
 mod relay;
 pub mod service;
+pub mod session_memory;
 pub mod settings;
 pub mod spool;
 pub mod status;

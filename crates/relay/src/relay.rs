@@ -27,6 +27,7 @@ use crate::{
     gateway_context::{GatewayContext, ReachError},
     limits::{ReachedLimit, RelayLimits, Usage},
     optimise::{self, Stores},
+    session_memory::SessionMemory,
     settings::RelaySettings,
     spool::{self, Spools},
     status::Registry,
@@ -185,6 +186,12 @@ impl Relay {
         self.0.settings.limits
     }
 
+    /// Returns the memory that all sessions of services share, in addition to the buffers of the
+    /// link.
+    pub fn session_memory(&self) -> &Arc<SessionMemory> {
+        &self.0.session_memory
+    }
+
     /// Counts and logs a log-in that a server has refused. Returns an error when the client has
     /// reached the limit of failed log-ins. `user` is the user name, with escapes for control
     /// characters.
@@ -301,6 +308,7 @@ impl RelayBuilder {
             spools: self.spool.map(Spools::new),
             stores: self.stores.map(Stores::new),
             references: Arc::default(),
+            session_memory: Arc::new(SessionMemory::new(self.settings.link.memory_max)),
             own: self.own_addresses.into(),
             next_session: Arc::new(AtomicU64::new(self.first_session)),
             is_retired: Arc::new(AtomicBool::new(false)),

@@ -12,7 +12,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -20,6 +20,7 @@ use std::{
 
 use futures_util::{FutureExt as _, task::AtomicWaker};
 use net::tls::Leg;
+use relay::session_memory::SessionMemory;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     sync::watch,
@@ -27,8 +28,10 @@ use tokio::{
 };
 
 /// State of one SSH connection that decides whether the gateway reads from it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Backpressure {
+    /// Memory of all sessions of the gateway.
+    memory: Arc<SessionMemory>,
     /// Number of bytes received and not passed on yet, in all channels.
     held_bytes: AtomicI64,
     /// Number of channels that wait for the window of the peer.
@@ -57,19 +60,6 @@ pub(crate) struct HeldBytes {
 /// Failure of a peer that has sent too many requests on one channel.
 #[derive(Debug)]
 pub(crate) struct TooManyRequests;
-
-/// Budget of memory that all channels of the process share.
-#[derive(Debug)]
-struct Budget {
-    free_bytes: AtomicU64,
-}
-
-/// Share of one SFTP channel in the memory for read-ahead. Dropping the value returns the memory.
-#[derive(Debug)]
-pub(crate) struct ReadAheadShare {
-    budget: &'static Budget,
-    bytes: u64,
-}
 
 /// Guard of a channel that waits for the window of the peer.
 #[derive(Debug)]
@@ -109,6 +99,26 @@ pub(crate) fn is_read_closed(leg: &Leg) -> bool {
 }
 
 impl Backpressure {
+    /// Creates the state of a connection without channels. `memory` is the memory of all sessions
+    /// of the gateway.
+    pub(crate) fn new(memory: Arc<SessionMemory>) -> Self {
+        Self {
+            memory,
+            held_bytes: AtomicI64::new(0),
+            window_waits: AtomicUsize::new(0),
+            channels: AtomicUsize::new(0),
+            holders: AtomicUsize::new(0),
+            is_aborted: AtomicBool::new(false),
+            reader: AtomicWaker::new(),
+            writer: AtomicWaker::new(),
+        }
+    }
+
+    /// Returns the memory of all sessions of the gateway.
+    pub(crate) fn memory(&self) -> &Arc<SessionMemory> {
+        &self.memory
+    }
+
     /// Counts a channel as waiting for the window of the peer until the guard is dropped.
     pub(crate) fn wait_for_window(&self) -> WindowWait<'_> {
         if self.window_waits.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -126,67 +136,35 @@ impl Backpressure {
 
     fn change(&self, bytes: i64) {
         self.held_bytes.fetch_add(bytes, Ordering::AcqRel);
-        ALL_HELD_BYTES.fetch_add(bytes, Ordering::AcqRel);
+        self.memory.change_held(bytes);
         if bytes < 0 {
             self.reader.wake();
         }
     }
 
     fn is_paused(&self) -> bool {
-        let held = self.held_bytes.load(Ordering::Acquire);
-        if held <= SOFT_LIMIT {
-            return false;
-        }
+        self.held_bytes.load(Ordering::Acquire) > self.limit()
+    }
+
+    /// Returns the number of held bytes beyond which the gateway reads no more.
+    fn limit(&self) -> i64 {
+        // A few connections with stopped readers then leave memory for the others.
+        let share = i64::try_from(self.memory.free_bytes() / 8).unwrap_or(i64::MAX);
         let has_wait = self.window_waits.load(Ordering::Acquire) > 0;
         let holders = self.holders.load(Ordering::Acquire);
         let is_uneven = holders < self.channels.load(Ordering::Acquire);
-        let is_full = ALL_HELD_BYTES.load(Ordering::Acquire) > ALL_LIMIT;
-        held > match (is_full, has_wait, is_uneven) {
-            (false, true, _) | (false, _, true) => HARD_LIMIT,
-            // A window update stands behind at most the socket buffers of both sides.
-            (true, true, _) => FULL_LIMIT,
-            _ => SOFT_LIMIT,
+        match (has_wait, is_uneven) {
+            (true, _) => share.clamp(WAIT_LIMIT_MIN, HARD_LIMIT),
+            (false, true) => share.clamp(SOFT_LIMIT_MIN, HARD_LIMIT),
+            (false, false) => share.clamp(SOFT_LIMIT_MIN, SOFT_LIMIT),
         }
-    }
-}
-
-impl Budget {
-    /// Takes up to `max_bytes`, but at most an eighth of the free memory. Later channels then get
-    /// smaller shares.
-    fn take(&'static self, max_bytes: u64) -> ReadAheadShare {
-        let share = |free: u64| (free / 8).min(max_bytes);
-        let taken = |free: u64| Some(free - share(free));
-        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        let before = self.free_bytes.fetch_update(success, failure, taken);
-        ReadAheadShare {
-            budget: self,
-            bytes: before.map_or(0, share),
-        }
-    }
-}
-
-impl ReadAheadShare {
-    /// Takes up to `max_bytes` of the memory for read-ahead. The share of a channel is smaller
-    /// while there are many channels.
-    pub(crate) fn take(max_bytes: u64) -> Self {
-        READ_AHEAD.take(max_bytes)
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for ReadAheadShare {
-    fn drop(&mut self) {
-        let free_bytes = &self.budget.free_bytes;
-        free_bytes.fetch_add(self.bytes, Ordering::AcqRel);
     }
 }
 
 impl HeldBytes {
     pub(crate) fn new(connection: Arc<Backpressure>) -> Arc<Self> {
         connection.channels.fetch_add(1, Ordering::AcqRel);
+        connection.reader.wake();
         Arc::new(Self {
             connection,
             bytes: Mutex::new(Some(0)),
@@ -315,23 +293,6 @@ impl<S> PausableStream<S> {
     }
 }
 
-impl<S: PeerEnd> PausableStream<S> {
-    /// Waits until the peer is gone while reading is paused. The socket stays readable, so only a
-    /// check at intervals sees the end.
-    fn poll_peer_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
-        loop {
-            if self.stream.has_peer_ended() {
-                return Poll::Ready(io::ErrorKind::ConnectionReset.into());
-            }
-            let check = self
-                .check
-                .get_or_insert_with(|| Box::pin(sleep(CHECK_INTERVAL)));
-            ready!(check.as_mut().poll(context));
-            self.check = None;
-        }
-    }
-}
-
 impl<S: AsyncRead + PeerEnd + Unpin> AsyncRead for PausableStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -341,8 +302,17 @@ impl<S: AsyncRead + PeerEnd + Unpin> AsyncRead for PausableStream<S> {
         // The waker is registered before the state is read, so that no change is missed.
         self.backpressure.reader.register(context.waker());
         self.check()?;
-        if self.backpressure.is_paused() {
-            return self.poll_peer_end(context).map(Err);
+        while self.backpressure.is_paused() {
+            if self.stream.has_peer_ended() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            // The socket stays readable, so only a check at intervals sees the end. The memory of
+            // all sessions may have grown meanwhile.
+            let check = self
+                .check
+                .get_or_insert_with(|| Box::pin(sleep(CHECK_INTERVAL)));
+            ready!(check.as_mut().poll(context));
+            self.check = None;
         }
         self.check = None;
         Pin::new(&mut self.stream).poll_read(context, buffer)
@@ -379,19 +349,12 @@ fn cost(data_bytes: usize) -> i64 {
 /// Memory of a message without data, in bytes.
 const MESSAGE_BYTES: usize = 256;
 
-/// Interval at which the gateway checks whether the peer of a paused connection is gone.
+/// Interval at which the gateway checks whether the peer of a paused connection is gone, and
+/// whether there is memory again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Memory of all requests on one channel, in bytes. An environment of 256 variables fits.
 const REQUESTS_MAX: usize = 1024 * 1024;
-
-/// Bytes that all connections of the process hold.
-static ALL_HELD_BYTES: AtomicI64 = AtomicI64::new(0);
-
-/// Memory for the read-ahead of all SFTP channels of the process.
-static READ_AHEAD: Budget = Budget {
-    free_bytes: AtomicU64::new(1024 * 1024 * 1024),
-};
 
 /// Bytes of a connection beyond which the gateway usually reads no more. The link has further
 /// buffers, so these bytes only bridge the times between its wake-ups.
@@ -400,15 +363,18 @@ const SOFT_LIMIT: i64 = 4 * 1024 * 1024;
 /// Bytes of a connection beyond which the gateway reads no more in any case.
 const HARD_LIMIT: i64 = 64 * 1024 * 1024;
 
-/// Bytes of all connections beyond which the hard limit is lower.
-const ALL_LIMIT: i64 = 1024 * 1024 * 1024;
+/// Lower bound of the soft limit when the memory of all sessions is short. Each connection can
+/// then still pass on bytes.
+const SOFT_LIMIT_MIN: i64 = 256 * 1024;
 
-/// Hard limit while all connections hold more than [`ALL_LIMIT`].
-const FULL_LIMIT: i64 = 16 * 1024 * 1024;
+/// Lower bound of the limit while a channel waits for a window of the peer. A window update stands
+/// behind at most the socket buffers of both sides.
+const WAIT_LIMIT_MIN: i64 = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use units::ByteCount;
 
     use super::*;
 
@@ -428,8 +394,13 @@ mod tests {
         }
     }
 
+    fn backpressure() -> Arc<Backpressure> {
+        let memory = SessionMemory::new(ByteCount::gibibytes(1));
+        Arc::new(Backpressure::new(Arc::new(memory)))
+    }
+
     fn stream() -> (PausableStream<tokio::io::Repeat>, Arc<Backpressure>) {
-        let state = Arc::new(Backpressure::default());
+        let state = backpressure();
         let stream = PausableStream::new(tokio::io::repeat(0), state.clone());
         (stream, state)
     }
@@ -481,26 +452,38 @@ mod tests {
         assert!(reads(&mut stream).await);
     }
 
-    #[test]
-    fn the_shares_of_all_channels_stay_within_the_budget() {
-        static BUDGET: Budget = Budget {
-            free_bytes: AtomicU64::new(1 << 30),
-        };
-        let max = 64 << 20;
-        let shares: Vec<_> = (0..10_000).map(|_| BUDGET.take(max)).collect();
-        assert!(shares[..8].iter().all(|it| it.bytes() == max));
-        assert!(shares.iter().map(ReadAheadShare::bytes).sum::<u64>() <= 1 << 30);
+    #[tokio::test]
+    async fn a_connection_holds_less_while_the_memory_of_all_sessions_is_short() {
+        let memory = Arc::new(SessionMemory::new(ByteCount::mebibytes(64)));
+        let state = Arc::new(Backpressure::new(memory.clone()));
+        let mut stream = PausableStream::new(tokio::io::repeat(0), state.clone());
+        let held = HeldBytes::new(state.clone());
+        held.add(SOFT_LIMIT_MIN as usize);
+        assert!(reads(&mut stream).await);
+        let shares: Vec<_> = (0..100).map(|_| memory.reserve(u64::MAX)).collect();
+        memory.change_held(20 << 20);
+        assert!(!reads(&mut stream).await);
+        let wait = state.wait_for_window();
+        assert!(reads(&mut stream).await);
+        held.add(WAIT_LIMIT_MIN as usize);
+        assert!(!reads(&mut stream).await);
+        held.remove(WAIT_LIMIT_MIN as usize);
+        drop(wait);
+        assert!(!reads(&mut stream).await);
         drop(shares);
-        assert_eq!(BUDGET.take(max).bytes(), max);
+        memory.change_held(-(20 << 20));
+        assert!(reads(&mut stream).await);
+        drop(held);
+        assert_eq!(memory.free_bytes(), 64 << 20);
     }
 
     #[test]
     fn the_requests_of_a_channel_have_a_limit() {
-        let held = HeldBytes::new(Arc::default());
+        let held = HeldBytes::new(backpressure());
         let variable = 250_000;
         assert!((0..4).all(|_| held.count_request(variable).is_ok()));
         assert!(held.count_request(variable).is_err());
-        let held = HeldBytes::new(Arc::default());
+        let held = HeldBytes::new(backpressure());
         let count = (0..).take_while(|_| held.count_request(0).is_ok()).count();
         assert!((1024..8192).contains(&count), "{count}");
     }
@@ -528,7 +511,7 @@ mod tests {
     #[tokio::test]
     async fn an_aborted_connection_fails_while_its_peer_does_not_read() {
         let (near, _far) = tokio::io::duplex(1);
-        let state = Arc::new(Backpressure::default());
+        let state = backpressure();
         let mut stream = PausableStream::new(near, state.clone());
         let write = tokio::spawn(async move { stream.write_all(&[0; 2]).await });
         tokio::task::yield_now().await;
@@ -559,7 +542,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_paused_connection_ends_when_its_peer_is_gone() {
-        let state = Arc::new(Backpressure::default());
+        let state = backpressure();
         let mut stream = PausableStream::new(Left, state.clone());
         let held = HeldBytes::new(state);
         assert!(stream.read_u8().await.is_ok());

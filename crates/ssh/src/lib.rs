@@ -14,6 +14,7 @@ mod inspection;
 mod known_hosts;
 mod near;
 mod settings;
+mod sftp_tasks;
 mod signals;
 mod target;
 mod wire;

@@ -68,6 +68,9 @@ pub struct FarSsh {
     pub user_keys: Option<PathBuf>,
     /// File with the private key of the certificate authority for users.
     pub user_ca: Option<PathBuf>,
+    /// Command that the server runs in place of every program of a user who logs in by a
+    /// certificate. `None` permits all programs.
+    pub user_ca_force_command: Option<String>,
     /// Whether the gateway trusts the first host key of a server that `known_hosts` does not
     /// contain. The gateway then appends this host key to `known_hosts`.
     pub trust_on_first_use: bool,

@@ -85,8 +85,30 @@ pub(super) fn far(
         host_key: pin,
         user_keys: user_keys.map(|it| key_folder(it, folder)).transpose()?,
         user_ca: user_ca.map(|it| private_key(it, folder)).transpose()?,
+        user_ca_force_command: force_command(section)?,
         trust_on_first_use: trust.is_some(),
     })
+}
+
+/// Returns the command that certificates of users contain.
+fn force_command(section: &FarSshSection) -> Result<Option<String>, Problem> {
+    let Some(command) = &section.user_ca_force_command else {
+        return Ok(None);
+    };
+    let text = command.get_ref();
+    if section.user_ca.is_none() {
+        return Err(problem(
+            command,
+            "user_ca_force_command applies to certificates only: set user_ca, too",
+        ));
+    }
+    if text.trim().is_empty() || text.contains(char::is_control) {
+        return Err(problem(
+            command,
+            format!("user_ca_force_command is {text:?}: expected a command in one line"),
+        ));
+    }
+    Ok(Some(text.clone()))
 }
 
 /// Returns the default file with the host keys of servers.

@@ -92,7 +92,7 @@ fn all_keys_of_the_contract_are_read() {
                 channels = [\"sftp\", \"exec\"]\n\
                 [far]\nallow = [\"10.20.0.5:22\"]\n\
                 [far.ssh]\nknown_hosts = \"known\"\nuser_keys = \"keys\"\nuser_ca = \"ca\"\n\
-                trust_on_first_use = true\n";
+                user_ca_force_command = \"internal-sftp\"\ntrust_on_first_use = true\n";
     let config = folder.parse_listener(rest).expect("a valid configuration");
     let listener = &config.ssh[0];
     assert_eq!(listener.host_key_file, folder.0.join("keys/host"));
@@ -107,6 +107,8 @@ fn all_keys_of_the_contract_are_read() {
     assert_eq!(far.known_hosts, Some(folder.0.join("known")));
     assert_eq!(far.user_keys, Some(folder.0.join("keys")));
     assert_eq!(far.user_ca, Some(folder.0.join("ca")));
+    let forced = far.user_ca_force_command.as_deref();
+    assert_eq!(forced, Some("internal-sftp"));
     assert!(far.trust_on_first_use);
     let none = folder.parse_listener("public_key = []\n");
     assert_eq!(none.expect("no way is permitted").ssh[0].public_key, []);
@@ -249,6 +251,16 @@ fn mistakes_in_the_log_ins_at_servers_are_named_with_their_position() {
         ("user_keys = \"none\"\n", (8, 13), "No such file"),
         ("user_keys = \"file\"\n", (8, 13), "expected a folder"),
         ("user_keys = \"shared\"\n", (8, 13), "chmod go-w"),
+        (
+            "user_ca_force_command = \"true\"\n",
+            (8, 25),
+            "set user_ca, too",
+        ),
+        (
+            "user_ca_force_command = \"a\\nb\"\nuser_ca = \"file\"\n",
+            (8, 25),
+            "expected a command in one line",
+        ),
         ("user_ca = \"none\"\n", (8, 11), "No such file"),
         ("user_ca = \"shared\"\n", (8, 11), "expected a file"),
         (

@@ -81,7 +81,8 @@ pub(super) struct LinkSection {
     pub(super) rate_reserved: Option<Spanned<BitRate>>,
     /// Upper bound on the rate of this gateway to all peers together.
     pub(super) rate_max: Option<Spanned<BitRate>>,
-    /// Memory of the link's buffers, at least 16 MiB for each peer.
+    /// Memory of the link's buffers, at least 16 MiB for each peer. The SSH sessions share a second
+    /// budget of this size.
     ///
     /// Default: `"1 GiB"`.
     pub(super) memory_max: Option<Spanned<ByteCount>>,
@@ -366,6 +367,11 @@ pub(super) struct FarSshSection {
     pub(super) user_keys: Option<Spanned<PathBuf>>,
     /// Private key of the CA for certificates of users, for `public_key = ["certificate"]`.
     pub(super) user_ca: Option<Spanned<PathBuf>>,
+    /// Command that replaces every program of a user with a certificate, such as
+    /// `"internal-sftp"`.
+    ///
+    /// Default: none: all programs are permitted.
+    pub(super) user_ca_force_command: Option<Spanned<String>>,
     /// Addition of the first host key of a server to `known_hosts`.
     ///
     /// Default: `false`.

@@ -194,6 +194,7 @@ fn a_server_that_is_down_is_answered_421() {
     client.expect_code("220 ");
     client.send("USER joe@127.0.0.9:1");
     let reply = client.expect_code("421 gateway: ");
+    assert!(reply.contains("longhaul doctor at the far"), "{reply}");
     assert!(reply.contains("127.0.0.9:1"), "{reply}");
     client.expect_end();
 }

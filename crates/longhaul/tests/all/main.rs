@@ -24,6 +24,7 @@ mod setup_ssh;
 mod store;
 mod trace;
 mod upgrade;
+mod upgrade_ssh;
 #[cfg(feature = "laboratory")]
 mod wan;
 mod watchdog;

@@ -30,15 +30,15 @@ use crate::common::{
 };
 
 /// A gateway that is run by one process after another.
-struct Gateway {
-    side: Side,
+pub(crate) struct Gateway {
+    pub(crate) side: Side,
     program: String,
     pids: Vec<i32>,
 }
 
 impl Gateway {
     /// Starts the gateway of `side`, which is already set up.
-    fn start(side: Side) -> Self {
+    pub(crate) fn start(side: Side) -> Self {
         let program = env!("CARGO_BIN_EXE_longhaul").to_owned();
         Self::start_program(side, program)
     }
@@ -84,7 +84,7 @@ impl Gateway {
     }
 
     /// Replaces the serving process by a new process.
-    fn succeed(&mut self) {
+    pub(crate) fn succeed(&mut self) {
         let (code, told, said) = self.upgrade();
         assert_eq!(code, 0, "{told} {said}");
         assert_eq!(told["old_pid"], self.pid());
@@ -102,7 +102,7 @@ impl Gateway {
     }
 
     /// Waits until all processes except the serving process have ended.
-    fn wait_for_one(&self) {
+    pub(crate) fn wait_for_one(&self) {
         let begun = Instant::now();
         let older = &self.pids[..self.pids.len() - 1];
         while older.iter().any(|pid| self.runs(*pid)) {

@@ -236,6 +236,21 @@ impl SftpNear {
         self.outbox.to_client.len() < CLIENT_QUEUE_MAX && self.outbox.event_count() < EVENTS_MAX
     }
 
+    /// Returns whether the client has open files or folders, or has requested to open one.
+    pub fn has_handles(&self) -> bool {
+        !self.handles.is_empty() || self.opens > 0
+    }
+
+    /// Changes the maximum number of bytes that are read ahead. Existing windows stay as they are.
+    pub fn set_read_ahead_max(&mut self, bytes: u64) {
+        self.settings.read_ahead_max = bytes;
+    }
+
+    /// Returns whether a request of the client waits for the far half or for the read-ahead.
+    pub fn awaits_far(&self) -> bool {
+        self.outbox.pending() > 0 || self.waiting() > 0
+    }
+
     /// Ends the session, and reports the end of all open transfers.
     pub fn end(&mut self, reason: &str) {
         self.names.clear();

@@ -123,6 +123,9 @@ async fn open(
         text = session.state.wait_for_end() => return Err(text),
     };
     let handle = handle.ok_or("the log-in at the server is not complete")?;
+    // The channel counts from now on. The gateway otherwise would not read the confirmation while
+    // another channel holds bytes.
+    let held = HeldBytes::new(session.state.backpressure.clone());
     let opened = tokio::select! {
         biased;
         error = frames.failed() => return Err(error.to_string()),
@@ -133,8 +136,9 @@ async fn open(
     let opened = opened.map_err(|_| format!("{target} does not open a channel in time"))?;
     let opened = opened.map_err(|error| format!("{target} refuses a channel: {error}"))?;
     let (read, write) = opened.split();
+    session.state.hold_channel(write.id(), held.clone());
     let channel = ServerChannel {
-        held: session.state.hold_channel(write.id()),
+        held,
         state: session.state.clone(),
         read,
         write,

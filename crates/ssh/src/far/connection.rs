@@ -82,10 +82,8 @@ pub(super) struct ServerHandler {
 
 impl ServerState {
     /// Starts counting the bytes of a channel.
-    pub(super) fn hold_channel(&self, channel: ChannelId) -> Arc<HeldBytes> {
-        let held = HeldBytes::new(self.backpressure.clone());
-        lock(&self.held).insert(channel, held.clone());
-        held
+    pub(super) fn hold_channel(&self, channel: ChannelId, held: Arc<HeldBytes>) {
+        lock(&self.held).insert(channel, held);
     }
 
     /// Stops counting the bytes of a channel.
@@ -190,7 +188,7 @@ async fn connect_with(
     let tuned = socket::tune_control(&connection, false);
     tuned.map_err(|error| failed(format!("{target}: {error}")))?;
     let state = Arc::new(ServerState {
-        backpressure: Arc::default(),
+        backpressure: Arc::new(Backpressure::new(relay.session_memory().clone())),
         held: Mutex::default(),
         end: watch::Sender::new(None),
         has_disconnected: AtomicBool::new(false),

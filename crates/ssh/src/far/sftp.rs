@@ -1,23 +1,19 @@
 //! The subsystem `sftp` at the server: the far half of the SFTP session, between the stream of the
 //! channel and the channel of the server.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use relay::session_memory::MemoryShare;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, client::Msg};
 use sftp::{FarSettings, SftpError, SftpFar, ToFar};
-use tokio::{
-    sync::{Notify, mpsc},
-    time::sleep,
-};
+use tokio::{sync::mpsc, time::sleep};
 use tracing::debug;
 
 use super::{connection::ServerState, exit::exit_message};
 use crate::{
     backpressure::HeldBytes,
+    sftp_tasks::{SftpTask, TaskState, join_pieces},
     wire::{
         FrameReader, FrameWriter, WireError,
         channel::{ChannelMessage, EXTENDED},
@@ -39,10 +35,8 @@ pub(super) enum SftpEnd {
 pub(super) struct SftpChannel<'a> {
     held: &'a HeldBytes,
     server: &'a ServerState,
-    state: Mutex<State>,
-    /// Wakes each task whenever the state has changed. There is one task for each direction of each
-    /// end.
-    changes: [Notify; 4],
+    state: TaskState<State>,
+    _memory: MemoryShare,
 }
 
 struct State {
@@ -72,14 +66,21 @@ enum Control {
 
 impl<'a> SftpChannel<'a> {
     pub(super) fn new(held: &'a HeldBytes, server: &'a ServerState) -> Self {
+        let FarSettings { reads_max } = FarSettings::default();
+        // The answers in the queue take up to twice `reads_max`.
+        let memory = server.backpressure.memory();
+        let memory = memory.reserve(QUEUES_BYTES + 2 * reads_max);
+        let settings = FarSettings {
+            reads_max: (memory.bytes() / 3).max(READS_MIN),
+        };
         Self {
             held,
             server,
-            state: Mutex::new(State {
-                session: SftpFar::new(FarSettings::default()),
+            state: TaskState::new(State {
+                session: SftpFar::new(settings),
                 near: NearState::Open,
             }),
-            changes: [(); 4].map(|()| Notify::new()),
+            _memory: memory,
         }
     }
 
@@ -106,7 +107,10 @@ impl<'a> SftpChannel<'a> {
         controls: mpsc::Sender<Control>,
     ) -> SftpEnd {
         loop {
-            self.wait_until(0, |state| state.session.wants_server_bytes())
+            self.state
+                .wait_until(SftpTask::ChannelReader, |state| {
+                    state.session.wants_server_bytes()
+                })
                 .await;
             let control = match read.wait().await {
                 Some(ChannelMsg::Data { data }) => {
@@ -151,7 +155,9 @@ impl<'a> SftpChannel<'a> {
     async fn read_near(&self, frames: &mut FrameReader) -> SftpEnd {
         loop {
             tokio::select! {
-                () = self.wait_until(1, |state| state.session.wants_near_messages()) => {}
+                () = self.state.wait_until(SftpTask::StreamReader, |state| {
+                    state.session.wants_near_messages()
+                }) => {}
                 error = frames.failed() => {
                     debug!(%error, "the stream of a channel broke");
                     return SftpEnd::Near;
@@ -200,7 +206,7 @@ impl<'a> SftpChannel<'a> {
                 continue;
             }
             let (near, is_flushed) = {
-                let state = self.lock();
+                let state = self.state.lock();
                 (state.near, state.session.is_flushed())
             };
             if near == NearState::Closed && is_flushed {
@@ -210,7 +216,7 @@ impl<'a> SftpChannel<'a> {
                 has_sent_end = true;
                 let _ = write.eof().await;
             }
-            self.changes[2].notified().await;
+            self.state.wait(SftpTask::ChannelWriter).await;
         }
     }
 
@@ -244,66 +250,40 @@ impl<'a> SftpChannel<'a> {
                 }
                 None => tokio::select! {
                     control = controls.recv() => next = control.or(Some(Control::Close)),
-                    () = self.changes[3].notified() => {}
+                    () = self.state.wait(SftpTask::StreamWriter) => {}
                 },
             }
         }
     }
 
-    /// Returns bytes for the server. Small pieces are joined, because each one would be a packet.
+    /// Returns bytes for the server.
     fn next_server_bytes(&self) -> Option<Bytes> {
         let bytes = {
-            let session = &mut self.lock().session;
-            let first = session.next_server_bytes()?;
-            if first.len() < PACKET_BYTES {
-                let mut joined = BytesMut::with_capacity(2 * PACKET_BYTES);
-                joined.extend_from_slice(&first);
-                while joined.len() < PACKET_BYTES
-                    && let Some(next) = session.next_server_bytes()
-                {
-                    joined.extend_from_slice(&next);
-                }
-                joined.freeze()
-            } else {
-                first
-            }
+            let session = &mut self.state.lock().session;
+            join_pieces(|| session.next_server_bytes())?
         };
-        self.changes[1].notify_one();
+        self.state.wake(&[SftpTask::StreamReader]);
         Some(bytes)
     }
 
     fn next_near_message(&self) -> Option<sftp::ToNear> {
-        let message = self.lock().session.next_near_message()?;
+        let message = self.state.lock().session.next_near_message()?;
         // The session may read further now.
-        self.changes[0].notify_one();
-        self.changes[2].notify_one();
+        self.state
+            .wake(&[SftpTask::ChannelReader, SftpTask::ChannelWriter]);
         Some(message)
     }
 
-    /// Waits until a condition holds. The task with number `task` calls the function.
-    async fn wait_until(&self, task: usize, holds: impl Fn(&State) -> bool) {
-        while !holds(&self.lock()) {
-            self.changes[task].notified().await;
-        }
-    }
-
-    /// Changes the state, and wakes the tasks that wait for a change.
+    /// Changes the state, and wakes all tasks.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let changed = {
-            let mut state = self.lock();
-            let changed = change(&mut state);
+        self.state.change(|state| {
+            let changed = change(state);
             if state.near == NearState::Closed {
                 // The near half reads no more answers. They must not stop the input of the server.
                 while state.session.next_near_message().is_some() {}
             }
             changed
-        };
-        self.changes.iter().for_each(Notify::notify_one);
-        changed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 }
 
@@ -311,8 +291,11 @@ fn violation(error: &SftpError) -> SftpEnd {
     SftpEnd::Violation(error.to_string())
 }
 
-/// Number of bytes in a packet to the server. OpenSSH's server accepts no larger packets.
-const PACKET_BYTES: usize = 32 * 1024;
+/// Memory of the queues of one channel in bytes: requests for the server, and delayed requests.
+const QUEUES_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Number of bytes that a channel may read ahead of the link when the memory is short.
+const READS_MIN: u64 = 512 * 1024;
 
 /// Maximum number of messages of the server other than answers that wait for the link.
 const CONTROLS_MAX: usize = 16;

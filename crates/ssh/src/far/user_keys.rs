@@ -57,7 +57,8 @@ pub(super) async fn certificate_for(
 ) -> Result<Credential, String> {
     let path = settings.user_ca.clone();
     let authority = load(path.ok_or("user_ca is not configured at the far gateway")?).await?;
-    let issued = issue(&authority, user, proved, client);
+    let force_command = settings.user_ca_force_command.as_deref();
+    let issued = issue(&authority, user, proved, client, force_command);
     issued.map_err(|error| format!("no certificate: {error}"))
 }
 
@@ -66,6 +67,7 @@ fn issue(
     user: &str,
     proved: &PublicKey,
     client: &str,
+    force_command: Option<&str>,
 ) -> Result<Credential, russh::keys::ssh_key::Error> {
     let mut random = russh::keys::key::safe_rng();
     let key = PrivateKey::random(&mut random, Algorithm::Ed25519)?;
@@ -83,6 +85,9 @@ fn issue(
     let identifier = format!("longhaul {client} {fingerprint}");
     certificate.key_id(identifier.escape_debug().to_string())?;
     certificate.valid_principal(user)?;
+    if let Some(command) = force_command {
+        certificate.critical_option("force-command", command)?;
+    }
     certificate.extension("permit-pty", "")?;
     let certificate = certificate.sign(authority)?;
     Ok(Credential {
@@ -155,12 +160,25 @@ mod tests {
         let mut random = russh::keys::key::safe_rng();
         let authority = PrivateKey::random(&mut random, Algorithm::Ed25519).expect("a key");
         let proved = authority.public_key();
-        let credential = issue(&authority, "me", proved, "10.0.0.1:1").expect("issued");
+        let credential = issue(&authority, "me", proved, "10.0.0.1:1", None).expect("issued");
         let certificate = credential.certificate.expect("a certificate");
         assert_eq!(certificate.valid_principals(), ["me"]);
         let seconds = certificate.valid_before() - certificate.valid_after();
         assert_eq!(seconds, (VALIDITY + CLOCK_DIFFERENCE).as_secs());
         certificate.verify_signature().expect("signed");
         assert!(certificate.key_id().contains("10.0.0.1:1"));
+        assert!(certificate.critical_options().is_empty());
+        let forced = issue(
+            &authority,
+            "me",
+            proved,
+            "10.0.0.1:1",
+            Some("internal-sftp"),
+        );
+        let certificate = forced.expect("issued").certificate.expect("a certificate");
+        let options: Vec<_> = certificate.critical_options().iter().collect();
+        let expected = ("force-command".to_owned(), "internal-sftp".to_owned());
+        assert_eq!(options, [(&expected.0, &expected.1)]);
+        certificate.verify_signature().expect("signed");
     }
 }

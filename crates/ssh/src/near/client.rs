@@ -1,10 +1,6 @@
 //! State of one client that its tasks share.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use relay::Relay;
 use tokio::{
@@ -38,7 +34,7 @@ pub(super) struct Client {
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
     /// Reason why the gateway disconnects the client as soon as the protocol permits it.
-    refusal: Mutex<Option<SessionEnd>>,
+    refusal: watch::Sender<Option<SessionEnd>>,
 }
 
 /// Guard of an open channel.
@@ -57,16 +53,16 @@ impl Client {
     ) -> Self {
         Self {
             listener,
+            backpressure: Arc::new(Backpressure::new(relay.session_memory().clone())),
             relay,
             address,
             session,
-            backpressure: Arc::default(),
             far: watch::Sender::new(far),
             login: AsyncMutex::default(),
             is_logged_in: watch::Sender::new(false),
             channels: watch::Sender::new(0),
             memory,
-            refusal: Mutex::default(),
+            refusal: watch::Sender::new(None),
         }
     }
 
@@ -83,17 +79,30 @@ impl Client {
 
     /// Stores the reason of a refusal. The first reason counts.
     pub(super) fn refuse(&self, end: SessionEnd) {
-        info!(text = end.text, "client refused");
-        self.refusal().get_or_insert(end);
+        self.refusal.send_if_modified(|refusal| {
+            let is_first = refusal.is_none();
+            if is_first {
+                info!(text = end.text, "client refused");
+                *refusal = Some(end);
+            }
+            is_first
+        });
     }
 
     /// Returns the reason of a refusal. Returns `None` if the gateway has not refused the client.
     pub(super) fn refused(&self) -> Option<SessionEnd> {
-        self.refusal().clone()
+        self.refusal.borrow().clone()
     }
 
-    fn refusal(&self) -> MutexGuard<'_, Option<SessionEnd>> {
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until the gateway has refused the client. Returns the reason.
+    pub(super) async fn wait_for_refusal(&self) -> SessionEnd {
+        let mut refusal = self.refusal.subscribe();
+        let refused = refusal.wait_for(Option::is_some).await;
+        match refused.ok().and_then(|it| it.clone()) {
+            Some(end) => end,
+            // The sender is part of this value.
+            None => std::future::pending().await,
+        }
     }
 
     /// Waits until the far half has ended the session, and all channels are closed.

@@ -106,6 +106,7 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
             }
             return;
         }
+        end = client.wait_for_refusal() => end,
         end = client.wait_for_far_end() => end,
         () = client.wait_for_login_timeout(login_deadline) => own_end("no log-in in time"),
         () = client.wait_for_idleness(limits.idle_timeout) => own_end("no channel for too long"),

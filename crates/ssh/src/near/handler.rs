@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use russh::{
-    Channel, ChannelId, ChannelOpenFailure, Pty,
+    Channel, ChannelId, ChannelOpenFailure, MethodKind, Pty,
     keys::Certificate,
     server::{
         Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Response, Session, VerifiedPublicKey,
@@ -38,6 +38,27 @@ impl ClientHandler {
         Self {
             client,
             channels: HashMap::new(),
+        }
+    }
+
+    /// Returns the answer to a request by the method `tried`.
+    ///
+    /// The rejection of a refused client names other methods. The disconnect message follows at
+    /// once, and a client without a further method would exit before it reads this message. The
+    /// rejection does not name `tried`, because people would type a password again.
+    fn answer(&self, auth: Auth, tried: MethodKind) -> Auth {
+        if self.client.refused().is_none() {
+            return auth;
+        }
+        let methods = [
+            MethodKind::PublicKey,
+            MethodKind::KeyboardInteractive,
+            MethodKind::Password,
+        ];
+        let others: Vec<_> = methods.into_iter().filter(|it| *it != tried).collect();
+        Auth::Reject {
+            proceed_with_methods: Some((&others[..]).into()),
+            partial_success: false,
         }
     }
 
@@ -94,11 +115,13 @@ impl Handler for ClientHandler {
     type Error = russh::Error;
 
     async fn auth_none(&mut self, user: &str) -> Result<Auth, Self::Error> {
-        Ok(login::methods(&self.client, user).await)
+        let auth = login::methods(&self.client, user).await;
+        Ok(self.answer(auth, MethodKind::None))
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
-        Ok(login::password(&self.client, user, password).await)
+        let auth = login::password(&self.client, user, password).await;
+        Ok(self.answer(auth, MethodKind::Password))
     }
 
     async fn auth_publickey_offered(
@@ -107,7 +130,9 @@ impl Handler for ClientHandler {
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
         let algorithm = offer.algorithm.to_string();
-        Ok(login::key_offered(&self.client, user, offer.public_key, algorithm).await)
+        let auth = login::key_offered(&self.client, user, offer.public_key, algorithm).await;
+        // The client may have another key.
+        Ok(self.answer(auth, MethodKind::None))
     }
 
     async fn auth_publickey(
@@ -115,7 +140,8 @@ impl Handler for ClientHandler {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Self::Error> {
-        Ok(login::key_proved(&self.client, user, key.public_key).await)
+        let auth = login::key_proved(&self.client, user, key.public_key).await;
+        Ok(self.answer(auth, MethodKind::None))
     }
 
     async fn auth_openssh_certificate(
@@ -124,7 +150,8 @@ impl Handler for ClientHandler {
         certificate: &Certificate,
     ) -> Result<Auth, Self::Error> {
         let key = certificate.public_key().clone().into();
-        Ok(login::key_proved(&self.client, user, &key).await)
+        let auth = login::key_proved(&self.client, user, &key).await;
+        Ok(self.answer(auth, MethodKind::None))
     }
 
     async fn auth_keyboard_interactive<'a>(
@@ -134,13 +161,11 @@ impl Handler for ClientHandler {
         response: Option<Response<'a>>,
     ) -> Result<Auth, Self::Error> {
         let answers = response.map(|it| it.map(|it| text(&it)).collect());
-        Ok(login::interactive(&self.client, user, submethods, answers).await)
+        let auth = login::interactive(&self.client, user, submethods, answers).await;
+        Ok(self.answer(auth, MethodKind::KeyboardInteractive))
     }
 
-    async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
-        if let Some(end) = self.client.refused() {
-            return session.disconnect(end.code(), &end.text, "");
-        }
+    async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), Self::Error> {
         self.client.is_logged_in.send_replace(true);
         Ok(())
     }

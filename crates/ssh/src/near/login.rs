@@ -140,8 +140,8 @@ pub(super) async fn key_offered(
 /// If only the client's agent can sign, the log-in at the server waits for the first channel,
 /// because clients forward their agents on channels.
 pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> Auth {
-    if client.refused().is_some() {
-        return Auth::Accept;
+    if let Some(end) = client.refused() {
+        return refuse(client, end);
     }
     let Some(far) = client.far_half() else {
         return Auth::reject();
@@ -305,11 +305,10 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
 
 /// Refuses a client with a sentence.
 ///
-/// The protocol has no disconnect message in reply to a log-in that all clients show. The gateway
-/// therefore accepts the log-in and then sends the disconnect message. It opens no channel.
+/// The task of the connection then sends a disconnect message with the sentence.
 fn refuse(client: &Client, end: SessionEnd) -> Auth {
     client.refuse(end);
-    Auth::Accept
+    Auth::reject()
 }
 
 /// Returns the end of a session whose client has reached a limit.

@@ -1,12 +1,13 @@
 //! The subsystem `sftp` of one client: the near half of the SFTP session, between the client's
 //! channel and the stream of the channel.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use relay::session_memory::{MemoryShare, SessionMemory};
 use russh::{ChannelMsg, ChannelReadHalf};
 use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     client_end::{ChannelEnd, ClientEnd, STALL_TIMEOUT},
@@ -14,7 +15,7 @@ use super::{
     transfers::Transfers,
 };
 use crate::{
-    backpressure::ReadAheadShare,
+    sftp_tasks::{SftpTask, TaskState, join_pieces},
     signals::signal_name,
     wire::{FrameReader, FrameWriter, WireError, channel::ChannelMessage},
 };
@@ -23,15 +24,13 @@ use crate::{
 pub(super) struct SftpChannel<'a> {
     client: &'a ClientEnd,
     far: &'a FarHalf,
-    state: Mutex<State>,
-    /// Wakes each task whenever the state has changed. There is one task for each direction of each
-    /// end.
-    changes: [Notify; 4],
-    _read_ahead: ReadAheadShare,
+    state: TaskState<State>,
 }
 
 struct State {
     session: SftpNear,
+    /// Memory for queues and read-ahead. `None` while the client has no open file.
+    memory: Option<MemoryShare>,
     /// Start of the session.
     started: Instant,
     transfers: Transfers,
@@ -42,6 +41,26 @@ struct State {
 }
 
 impl State {
+    /// Reserves memory for the read-ahead of the files that the client may open now.
+    fn reserve(&mut self, memory: &Arc<SessionMemory>) {
+        if self.memory.is_some() {
+            return;
+        }
+        let read_ahead_max = NearSettings::default().read_ahead_max;
+        let share = memory.reserve(QUEUES_BYTES + read_ahead_max);
+        let parts = read_ahead_max / QUEUES_BYTES;
+        let read_ahead_bytes = share.bytes() / (parts + 1) * parts;
+        self.session.set_read_ahead_max(read_ahead_bytes);
+        self.memory = Some(share);
+    }
+
+    /// Records the end that a download waits for. The client reads slowly or requests nothing, or
+    /// the session waits for bytes of the server.
+    fn record_download_wait(&mut self) {
+        let is_on_far = self.is_written && self.session.awaits_far();
+        self.transfers.record_download_wait(is_on_far);
+    }
+
     /// Passes the events of the session on to the status.
     fn report(&mut self) {
         while let Some(event) = self.session.next_event() {
@@ -52,25 +71,22 @@ impl State {
 
 impl<'a> SftpChannel<'a> {
     pub(super) fn new(client: &'a ClientEnd, far: &'a FarHalf, transfers: Transfers) -> Self {
-        let settings = NearSettings::default();
-        let read_ahead = ReadAheadShare::take(settings.read_ahead_max);
         let settings = NearSettings {
             early: client.early(),
-            read_ahead_max: read_ahead.bytes(),
-            ..settings
+            read_ahead_max: 0,
+            ..NearSettings::default()
         };
         Self {
             client,
             far,
-            state: Mutex::new(State {
+            state: TaskState::new(State {
                 session: SftpNear::new(settings),
+                memory: None,
                 started: Instant::now(),
                 transfers,
                 has_client_ended: false,
                 is_written: true,
             }),
-            changes: [(); 4].map(|()| Notify::new()),
-            _read_ahead: read_ahead,
         }
     }
 
@@ -95,7 +111,7 @@ impl<'a> SftpChannel<'a> {
                 send.queue_sftp(message);
             }
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let reason = match &end {
             ChannelEnd::Client => "the client has closed the channel",
             ChannelEnd::Far => "the server has closed the channel",
@@ -108,15 +124,22 @@ impl<'a> SftpChannel<'a> {
 
     async fn read_client(&self, read: &mut ChannelReadHalf) -> ChannelEnd {
         loop {
-            self.wait_until(0, |state| state.session.wants_client_bytes())
+            self.state
+                .wait_until(SftpTask::ChannelReader, |state| {
+                    state.session.wants_client_bytes()
+                })
                 .await;
-            self.lock().transfers.wait_for_client();
+            self.state.lock().transfers.record_upload_wait(false);
             let message = read.wait().await;
-            self.lock().transfers.wait_for_far();
+            self.state.lock().transfers.record_upload_wait(true);
             match message {
                 Some(ChannelMsg::Data { data }) => {
                     self.client.held.remove(data.len());
-                    let received = self.change(|state| state.session.receive_from_client(data));
+                    let memory = self.client.client.backpressure.memory();
+                    let received = self.change(|state| {
+                        state.reserve(memory);
+                        state.session.receive_from_client(data)
+                    });
                     if let Err(error) = received {
                         return failed(&error);
                     }
@@ -140,7 +163,10 @@ impl<'a> SftpChannel<'a> {
 
     async fn read_far(&self, frames: &mut FrameReader) -> ChannelEnd {
         loop {
-            self.wait_until(1, |state| state.session.wants_far_messages())
+            self.state
+                .wait_until(SftpTask::StreamReader, |state| {
+                    state.session.wants_far_messages()
+                })
                 .await;
             let message = match frames.next().await {
                 Ok(Some(frame)) => ChannelMessage::decode(frame),
@@ -167,7 +193,9 @@ impl<'a> SftpChannel<'a> {
                 ChannelMessage::Started | ChannelMessage::Extended(_)
             ) {
                 // The answers precede the end of the data.
-                self.wait_until(1, |state| state.is_written).await;
+                self.state
+                    .wait_until(SftpTask::StreamReader, |state| state.is_written)
+                    .await;
             }
             if let Some(end) = self.client.handle_message(message, self.far).await {
                 return end;
@@ -178,7 +206,7 @@ impl<'a> SftpChannel<'a> {
     async fn write_client(&self) -> ChannelEnd {
         loop {
             let Some(bytes) = self.next_client_bytes() else {
-                self.changes[2].notified().await;
+                self.state.wait(SftpTask::ChannelWriter).await;
                 continue;
             };
             // The client's requests precede its end, so `read_client` reports the end.
@@ -195,75 +223,54 @@ impl<'a> SftpChannel<'a> {
             }
             if let Some(message) = self.next_far_message() {
                 send.queue_sftp(message);
-            } else if !has_sent_end && self.lock().has_client_ended {
+            } else if !has_sent_end && self.state.lock().has_client_ended {
                 has_sent_end = true;
                 send.queue(ChannelMessage::Eof.encode());
             } else {
-                self.changes[3].notified().await;
+                self.state.wait(SftpTask::StreamWriter).await;
             }
         }
     }
 
     /// Waits until the operator stops a transfer.
     async fn wait_for_stop(&self) {
-        let stops = self.lock().transfers.stops();
+        let stops = self.state.lock().transfers.stops();
         stops.notified().await;
     }
 
-    /// Returns bytes for the client. Small pieces are joined, because each one would be a packet.
+    /// Returns bytes for the client.
     fn next_client_bytes(&self) -> Option<Bytes> {
         let bytes = {
-            let mut state = self.lock();
-            let first = state.session.next_client_bytes();
-            state.is_written = first.is_none();
-            match first {
-                Some(first) if first.len() < PACKET_BYTES => {
-                    let mut joined = BytesMut::with_capacity(2 * PACKET_BYTES);
-                    joined.extend_from_slice(&first);
-                    while joined.len() < PACKET_BYTES
-                        && let Some(next) = state.session.next_client_bytes()
-                    {
-                        joined.extend_from_slice(&next);
-                    }
-                    Some(joined.freeze())
-                }
-                first => first,
-            }
+            let mut state = self.state.lock();
+            let bytes = join_pieces(|| state.session.next_client_bytes());
+            state.is_written = bytes.is_none();
+            state.record_download_wait();
+            bytes
         };
-        self.changes.iter().take(2).for_each(Notify::notify_one);
+        self.state
+            .wake(&[SftpTask::ChannelReader, SftpTask::StreamReader]);
         bytes
     }
 
     fn next_far_message(&self) -> Option<EncodedMessage> {
-        let message = self.lock().session.next_far_message()?;
-        self.changes[0].notify_one();
+        let message = self.state.lock().session.next_far_message()?;
+        self.state.wake(&[SftpTask::ChannelReader]);
         Some(message.encode())
     }
 
-    /// Waits until a condition holds. The task with number `task` calls the function.
-    async fn wait_until(&self, task: usize, holds: impl Fn(&State) -> bool) {
-        while !holds(&self.lock()) {
-            self.changes[task].notified().await;
-        }
-    }
-
-    /// Changes the state, and wakes the tasks that wait for a change.
+    /// Changes the state at the present time, reports events, and wakes all tasks.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let changed = {
-            let mut state = self.lock();
+        self.state.change(|state| {
             let now = state.started.elapsed();
             state.session.set_time(now);
-            let changed = change(&mut state);
+            let changed = change(state);
             state.is_written = false;
             state.report();
+            if !state.session.has_handles() {
+                state.memory = None;
+            }
             changed
-        };
-        self.changes.iter().for_each(Notify::notify_one);
-        changed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 }
 
@@ -271,5 +278,5 @@ fn failed(error: &SftpError) -> ChannelEnd {
     ChannelEnd::Failed(error.to_string())
 }
 
-/// Number of bytes in a packet to the client. OpenSSH's clients accept no larger packets.
-const PACKET_BYTES: usize = 32 * 1024;
+/// Memory of the queues of one channel in bytes: requests for the far half, answers for the client.
+const QUEUES_BYTES: u64 = 8 * 1024 * 1024;

@@ -7,7 +7,7 @@
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use relay::{
-    status::{OpenTransfer, TransferConclusion},
+    status::{DirectionMeter, OpenTransfer, TransferConclusion},
     transfer_log::{self, TransferType, path_text},
 };
 use sftp::{FileDirection, TransferEvent};
@@ -22,6 +22,8 @@ pub(super) struct Transfers {
     target: String,
     user: String,
     open: HashMap<u64, Transfer>,
+    /// Whether downloads wait for the far half.
+    are_downloads_on_far: bool,
     /// Notified when the operator stops a transfer.
     stops: Arc<Notify>,
 }
@@ -50,6 +52,7 @@ impl Transfers {
             target: far.target.to_string(),
             user,
             open: HashMap::new(),
+            are_downloads_on_far: false,
             stops: Arc::default(),
         }
     }
@@ -75,6 +78,7 @@ impl Transfers {
                     &self.client.address.to_string(),
                     &self.target,
                 );
+                record_wait(&status.meters().1, self.are_downloads_on_far);
                 let path = path_text(&path);
                 status.set_requested_path(path.clone());
                 let (stopped, stops) = (status.clone(), self.stops.clone());
@@ -126,19 +130,28 @@ impl Transfers {
         }
     }
 
-    /// Records that the session now waits for the client.
-    pub(super) fn wait_for_client(&self) {
+    /// Records whether uploads now wait for the far half. Otherwise, they wait for the client.
+    pub(super) fn record_upload_wait(&self, is_on_far: bool) {
         for transfer in self.open.values() {
-            let (up, down) = transfer.status.meters();
-            up.start_tcp_wait();
-            down.start_link_wait();
+            record_wait(&transfer.status.meters().0, is_on_far);
         }
     }
 
-    /// Records that the session now waits for the far half.
-    pub(super) fn wait_for_far(&self) {
-        for transfer in self.open.values() {
-            transfer.status.meters().0.start_link_wait();
+    /// Records whether downloads now wait for the far half. Otherwise, they wait for the client.
+    pub(super) fn record_download_wait(&mut self, is_on_far: bool) {
+        if self.are_downloads_on_far == is_on_far {
+            return;
         }
+        self.are_downloads_on_far = is_on_far;
+        for transfer in self.open.values() {
+            record_wait(&transfer.status.meters().1, is_on_far);
+        }
+    }
+}
+
+fn record_wait(meter: &DirectionMeter, is_on_far: bool) {
+    match is_on_far {
+        true => meter.start_link_wait(),
+        false => meter.start_tcp_wait(),
     }
 }

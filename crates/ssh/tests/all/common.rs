@@ -26,7 +26,7 @@ pub(crate) struct World {
     /// Address of the near gateway's listener.
     pub(crate) listener: SocketAddr,
     pub(crate) near: Relay,
-    _far: Relay,
+    pub(crate) far: Relay,
     _sessions: [Sessions; 2],
 }
 
@@ -88,6 +88,7 @@ impl World {
                 host_key: None,
                 user_keys: Some(path("keys")),
                 user_ca: None,
+                user_ca_force_command: None,
                 trust_on_first_use: false,
             },
             allow: None,
@@ -116,7 +117,7 @@ impl World {
             server: Some(server),
             listener: at,
             near,
-            _far: far,
+            far,
             _sessions: sessions,
         }
     }

@@ -269,6 +269,57 @@ async fn a_program_that_does_not_read_stops_no_other_channel() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_whose_client_does_not_read_stops_no_later_channel() {
+    let world = World::start().await;
+    let control = format!("ControlPath={}", world.path("control").display());
+    let start = |extra: &[&str]| {
+        let mut command = Command::new("ssh");
+        command.args(world.options()).args(["-o", &control]);
+        command
+            .args(["-p", &world.listener.port().to_string()])
+            .args(extra);
+        command.env_remove("SSH_AUTH_SOCK");
+        command
+    };
+    let destination = world.destination();
+    let mut master = start(&["-M", "-N", &destination])
+        .spawn()
+        .expect("ssh is installed");
+    let deadline = std::time::Instant::now() + crate::common::TIMEOUT;
+    while !world.path("control").exists() {
+        assert!(std::time::Instant::now() < deadline, "no master");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Nobody reads the output of this program.
+    let mut stopped = start(&[&destination])
+        .arg("cat /dev/zero")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ssh is installed");
+    // The buffers of the link are full once the gateway reads nothing more.
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let open = world.near.registry().open_transfers();
+        let moved = open.first().map_or(0, |it| it.down_bytes);
+        if moved > 0 && moved == before {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "it does not stop");
+        before = moved;
+    }
+    let mut second = start(&[&destination]);
+    second.arg("head -c 1000000 /dev/zero");
+    let output = run_async(second).await;
+    assert_success(&output);
+    assert_eq!(output.stdout.len(), 1_000_000);
+    for process in [&mut stopped, &mut master] {
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_reads_that_the_server_has_closed_the_connection() {
     let world = World::start().await;
     // The parent of the shell is the server's process of the session.

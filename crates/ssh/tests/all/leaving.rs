@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{TIMEOUT, World, assert_success, errors, pattern, run_async};
+use crate::{
+    common::{TIMEOUT, World, assert_success, errors, pattern, run_async},
+    raw_sftp::{answer, number, packet, string},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gateway_ends_an_sftp_channel_whose_client_left_with_a_full_window() {
@@ -75,28 +78,6 @@ async fn a_client_that_sends_too_many_requests_is_disconnected() {
     assert_eq!(output.status.code(), Some(255), "{}", errors(&output));
     let output = run_async(world.ssh(&["true"])).await;
     assert_success(&output);
-}
-
-/// Returns an SFTP packet.
-fn packet(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
-    string(&[&[kind], &fields.concat()[..]].concat())
-}
-
-fn number(value: u32) -> Vec<u8> {
-    value.to_be_bytes().to_vec()
-}
-
-fn string(bytes: &[u8]) -> Vec<u8> {
-    [&number(bytes.len() as u32), bytes].concat()
-}
-
-/// Reads an SFTP packet without its length.
-fn answer(output: &mut impl std::io::Read) -> std::io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    output.read_exact(&mut length)?;
-    let mut packet = vec![0; u32::from_be_bytes(length) as usize];
-    output.read_exact(&mut packet)?;
-    Ok(packet)
 }
 
 /// Waits until the server has no connection, and the gateway has no channel.

@@ -121,6 +121,29 @@ async fn a_client_names_its_server_in_the_user_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_refused_after_the_key_exchange_sees_no_successful_log_in() {
+    let world = World::with(|settings| settings.listener.target = None).await;
+    let closed = free_address();
+    let user = format!("{}%{closed}", world.user);
+    for options in [&["-v"][..], &["-v", "-o", "PubkeyAuthentication=no"]] {
+        let mut command = std::process::Command::new("ssh");
+        let common = world.options();
+        command.args(common.iter().map(|it| match it.as_str() {
+            "BatchMode=yes" => "NumberOfPasswordPrompts=1",
+            other => other,
+        }));
+        command.args(options);
+        command.args(["-p", &world.listener.port().to_string(), "-l", &user]);
+        command.arg(world.listener.ip().to_string()).arg("true");
+        let output = run_async(command).await;
+        assert_eq!(output.status.code(), Some(255));
+        let text = errors(&output);
+        assert!(text.contains("is not allowed: add \""), "{text}");
+        assert!(!text.contains("Authenticated to"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_reaches_no_server_and_is_disconnected() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     server.set_nonblocking(true).expect("set");
@@ -151,6 +174,7 @@ async fn a_server_that_is_down_or_not_allowed_is_named() {
     let text = errors(&output);
     assert!(text.contains("127.0.0.1:"), "{text}");
     assert!(text.contains("Connection refused"), "{text}");
+    assert!(text.contains("longhaul doctor at the far"), "{text}");
     let allow = free_address().to_string();
     let world = World::with(|settings| settings.allow = Some(allow)).await;
     let output = run_async(world.ssh(&["true"])).await;
@@ -296,6 +320,23 @@ async fn a_certificate_of_the_gateway_logs_in_only_users_whose_key_the_server_kn
     );
     let log = String::from_utf8(read(&world.path("sshd.log"))).expect("text");
     assert!(!log.contains("CERT"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_command_replaces_each_program_of_a_log_in_by_certificate() {
+    let world = World::with(|settings| {
+        settings.listener.public_key = vec![PublicKeyWay::Certificate];
+        let known = settings.far.known_hosts.as_ref().expect("set");
+        let path = known.with_file_name("stranger");
+        settings.server_options = format!("TrustedUserCAKeys {}.pub", path.display());
+        settings.far.user_ca = Some(path);
+        settings.far.user_ca_force_command =
+            Some("echo \"forced $SSH_ORIGINAL_COMMAND\"".to_owned());
+    })
+    .await;
+    let output = run_async(world.ssh(&["echo other"])).await;
+    assert_success(&output);
+    assert_eq!(output.stdout, b"forced echo other\n");
 }
 
 /// Replaces the client's key by a key of another algorithm.

@@ -1,16 +1,17 @@
 //! Log-ins by passwords and questions. The server is one of this process, since a real one would
 //! need an account.
 
-use std::{borrow::Cow, net::SocketAddr, process::Command, sync::Arc, time::Duration};
+use std::{borrow::Cow, process::Command};
 
 use russh::{
-    Channel, ChannelId, MethodKind, MethodSet,
-    keys::{Algorithm, PrivateKey, key::safe_rng},
-    server::{self, Auth, ChannelOpenHandle, Handler, Msg, Response, Session},
+    Channel, ChannelId, MethodKind,
+    server::{Auth, ChannelOpenHandle, Handler, Msg, Response, Session},
 };
-use tokio::net::TcpListener;
 
-use crate::common::{World, errors, run_async};
+use crate::{
+    common::{World, errors, run_async},
+    own_server,
+};
 
 /// Server with one password, one question after the password of some users, and no programs.
 #[derive(Debug, Clone)]
@@ -81,41 +82,8 @@ impl Handler for PasswordServer {
     }
 }
 
-/// Starts a server. Returns its address and its host key.
-async fn server() -> (SocketAddr, String) {
-    let key = PrivateKey::random(&mut safe_rng(), Algorithm::Ed25519).expect("a key");
-    let public = key.public_key().to_openssh().expect("text");
-    let config = Arc::new(server::Config {
-        methods: MethodSet::from(&[MethodKind::Password, MethodKind::KeyboardInteractive][..]),
-        auth_rejection_time: Duration::ZERO,
-        keys: vec![key],
-        ..server::Config::default()
-    });
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("bound");
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let config = config.clone();
-            tokio::spawn(async move {
-                if let Ok(running) = server::run_stream(config, stream, PasswordServer).await {
-                    let _ = running.await;
-                }
-            });
-        }
-    });
-    (address, public)
-}
-
 async fn world() -> World {
-    let (address, key) = server().await;
-    World::with(|settings| {
-        settings.listener.target = Some(address.to_string().parse().expect("a server"));
-        settings.allow = Some(address.to_string());
-        let known = format!("[{}]:{} {key}\n", address.ip(), address.port());
-        let path = settings.far.known_hosts.as_ref().expect("set");
-        std::fs::write(path, known).expect("written");
-    })
-    .await
+    own_server::world(PasswordServer, |_| {}).await
 }
 
 /// Returns a client that answers each question by a line of `answers`.
@@ -217,9 +185,7 @@ async fn the_limit_of_failed_log_ins_applies_to_open_connections() {
     let world = world().await;
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let config = Arc::new(russh::client::Config::default());
-        let connected = russh::client::connect(config, world.listener, AnyHostKey).await;
-        clients.push(connected.expect("a connection"));
+        clients.push(own_server::connect(&world).await);
     }
     let address = "127.0.0.1:1".parse().expect("an address");
     for _ in 1..world.near.limits().failed_logins_per_minute_max {
@@ -228,22 +194,7 @@ async fn the_limit_of_failed_log_ins_applies_to_open_connections() {
     let last = clients[0].authenticate_password("me", "wrong").await;
     last.expect("an answer");
     for client in &mut clients {
-        // The gateway accepts the log-in to send the disconnect message.
         let _ = client.authenticate_password("me", "right").await;
         assert!(client.channel_open_session().await.is_err());
-    }
-}
-
-/// Client that accepts any host key.
-struct AnyHostKey;
-
-impl russh::client::Handler for AnyHostKey {
-    type Error = russh::Error;
-
-    async fn check_server_key(
-        &mut self,
-        _: &russh::keys::PublicKeyOrCertificate,
-    ) -> Result<bool, Self::Error> {
-        Ok(true)
     }
 }

@@ -1,11 +1,17 @@
 //! The subsystem `sftp` with OpenSSH's clients, lftp and sshfs.
 
-use std::{path::Path, process::Command, time::Instant};
+use std::{
+    io::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use ssh::EarlyReplies;
 
-use crate::common::{
-    TIMEOUT, World, assert_success, errors, pattern, read, run_async, run_async_with,
+use crate::{
+    common::{TIMEOUT, World, assert_success, errors, pattern, read, run_async, run_async_with},
+    raw_sftp::{answer, number, packet, string},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +162,7 @@ async fn the_status_shows_each_file() {
             break snapshot.finished;
         }
         assert!(Instant::now() < deadline, "{:?}", snapshot.finished);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     };
     for (record, verb) in finished.iter().rev().zip(["put", "get"]) {
         assert!(record.succeeded, "{record:?}");
@@ -165,6 +171,82 @@ async fn the_status_shows_each_file() {
         assert_eq!(record.path, up.display().to_string());
         assert_eq!(record.user, world.user);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_that_waits_for_its_client_is_limited_by_the_client() {
+    let world = World::start().await;
+    std::fs::write(world.path("large"), pattern(20_000_000)).expect("written");
+    let mut client = world
+        .ssh(&["-s", "sftp"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ssh is installed");
+    let mut input = client.stdin.take().expect("piped");
+    let mut output = client.stdout.take().expect("piped");
+    let name = world.path("large").display().to_string().into_bytes();
+    let read = tokio::task::spawn_blocking(move || {
+        input.write_all(&packet(1, &[&number(3)]))?;
+        answer(&mut output)?;
+        let open = [number(0), string(&name), number(1), number(0)].concat();
+        input.write_all(&packet(3, &[&open]))?;
+        // The handle follows the type and the number of the request.
+        let handle = answer(&mut output)?.split_off(5);
+        for index in 0..300_u32 {
+            let offset = u64::from(index) * 32_768;
+            let range = [&offset.to_be_bytes()[..], &number(32_768)].concat();
+            input.write_all(&packet(5, &[&number(index), &handle, &range]))?;
+            answer(&mut output)?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok::<_, std::io::Error>(())
+    });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let open = world.near.registry().open_transfers();
+    assert_eq!(open.len(), 1, "{open:?}");
+    assert!(open[0].down_bytes > 0, "{open:?}");
+    assert_eq!(open[0].limit, "client", "{open:?}");
+    read.await.expect("no panic").expect("answers");
+    let _ = client.wait();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_without_open_files_reserves_no_memory() {
+    let world = World::start().await;
+    std::fs::write(world.path("file"), b"content").expect("written");
+    let memory = world.near.session_memory().clone();
+    let budget_bytes = memory.free_bytes();
+    let mut client = world
+        .ssh(&["-s", "sftp"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ssh is installed");
+    let mut input = client.stdin.take().expect("piped");
+    let mut output = client.stdout.take().expect("piped");
+    let name = world.path("file").display().to_string().into_bytes();
+    let read = tokio::task::spawn_blocking(move || {
+        input.write_all(&packet(1, &[&number(3)]))?;
+        answer(&mut output)?;
+        let idle_bytes = memory.free_bytes();
+        let open = [number(0), string(&name), number(1), number(0)].concat();
+        input.write_all(&packet(3, &[&open]))?;
+        let handle = answer(&mut output)?.split_off(5);
+        let open_bytes = memory.free_bytes();
+        input.write_all(&packet(4, &[&number(1), &handle]))?;
+        answer(&mut output)?;
+        let deadline = Instant::now() + TIMEOUT;
+        while memory.free_bytes() != budget_bytes {
+            assert!(Instant::now() < deadline, "the memory is not returned");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok::<_, std::io::Error>((idle_bytes, open_bytes))
+    });
+    let (idle_bytes, open_bytes) = read.await.expect("no panic").expect("answers");
+    let _ = client.wait();
+    assert_eq!(idle_bytes, budget_bytes);
+    assert!(budget_bytes - open_bytes >= 64 << 20, "{open_bytes}");
 }
 
 /// Runs `sftp` with a batch of commands.

@@ -252,6 +252,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ),
     ("far.ssh.user_keys", "'keys'"),
     ("far.ssh.user_ca", "'a.pem.key'"),
+    ("far.ssh.user_ca_force_command", "'internal-sftp'"),
     ("far.ssh.trust_on_first_use", "true"),
     ("limits.sessions_max", "9"),
     ("limits.sessions_per_client_max", "9"),
@@ -282,10 +283,15 @@ const OTHER_VALUES: &[(&str, &str)] = &[
 
 /// Keys that need a second key. Each entry has a key, the path of the second key, and the value of
 /// the second key.
-const NEEDED: [(&str, &str, &str); 5] = [
+const NEEDED: [(&str, &str, &str); 6] = [
     ("link.rate_reserved", "link.policy", "'reserved'"),
     ("ftp.tls.cert_file", "ftp.2.tls.key_file", "'a.pem.key'"),
     ("ftp.tls.key_file", "ftp.2.tls.cert_file", "'a.pem'"),
     ("admin.https.certificate", "admin.https.key", "'a.pem.key'"),
     ("admin.https.key", "admin.https.certificate", "'a.pem'"),
+    (
+        "far.ssh.user_ca_force_command",
+        "far.ssh.user_ca",
+        "'a.pem.key'",
+    ),
 ];

@@ -1,4 +1,5 @@
-//! An SSH server on a loopback address. It refuses every log-in.
+//! An SSH server on a loopback address. It accepts log-ins by one password, and its programs send
+//! all received bytes back.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -8,8 +9,9 @@ use std::{
 };
 
 use russh::{
+    Channel, ChannelId,
     keys::{Algorithm, HashAlg, PrivateKey, key::safe_rng},
-    server::{self, Auth, Handler},
+    server::{self, Auth, ChannelOpenHandle, Handler, Msg, Session},
 };
 
 use super::side::free;
@@ -20,13 +22,48 @@ pub(crate) struct SshServer {
     key: PrivateKey,
 }
 
-struct Refusing;
+struct Echo;
 
-impl Handler for Refusing {
+impl Handler for Echo {
     type Error = russh::Error;
 
     async fn auth_none(&mut self, _: &str) -> Result<Auth, russh::Error> {
         Ok(Auth::reject())
+    }
+
+    async fn auth_password(&mut self, _: &str, password: &str) -> Result<Auth, russh::Error> {
+        Ok(match password {
+            PASSWORD => Auth::Accept,
+            _ => Auth::reject(),
+        })
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), russh::Error> {
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        _: &[u8],
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        session.channel_success(channel)
+    }
+
+    async fn data(
+        &mut self,
+        channel: ChannelId,
+        data: &[u8],
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        session.data(channel, data.to_vec())
     }
 }
 
@@ -52,7 +89,7 @@ impl SshServer {
                 while let Ok((stream, _)) = listener.accept().await {
                     let config = config.clone();
                     tokio::spawn(async move {
-                        let session = server::run_stream(config, stream, Refusing).await;
+                        let session = server::run_stream(config, stream, Echo).await;
                         // Clients end their connections before a log-in.
                         if let Ok(session) = session {
                             let _ = session.await;
@@ -75,3 +112,6 @@ impl SshServer {
         format!("[{}]:{} {key}\n", self.address.ip(), self.address.port())
     }
 }
+
+/// Password with which every user can log in.
+pub(crate) const PASSWORD: &str = "right";
