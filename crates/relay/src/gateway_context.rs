@@ -24,7 +24,7 @@ use crate::{
     optimise::{ChunkOwner, NegotiatedCoding, ReferenceKey, ReferenceStore, Stores, StreamCoding},
     pairing::StreamPairing,
     peer_versions::PeerVersions,
-    settings::{FtpListener, RelaySettings},
+    settings::{ListenerCoding, RelaySettings},
     spool::Spools,
     status::Registry,
     time,
@@ -210,7 +210,7 @@ impl GatewayContext {
     pub(crate) fn offer(
         &self,
         peer: PeerId,
-        listener: &FtpListener,
+        listener: &ListenerCoding,
     ) -> Option<(CodingOffer, NegotiatedCoding)> {
         let tenant = listener.tenant.as_deref().unwrap_or_default();
         let store = match listener.deduplicates || listener.caches {

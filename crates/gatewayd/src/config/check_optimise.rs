@@ -10,9 +10,9 @@ use super::{
     peer_name::may_be_name,
     problem::{Problem, problem},
 };
-use relay::optimise::StoresSettings;
+use relay::{optimise::StoresSettings, settings::ListenerCoding};
 
-/// Coding (compression and deduplication) that an FTP listener permits.
+/// Coding (compression and deduplication) that a listener permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Optimised {
     pub(super) compresses: bool,
@@ -20,6 +20,17 @@ pub(super) struct Optimised {
     pub(super) deduplicates: bool,
     /// Whether the gateways deduplicate downloads.
     pub(super) caches: bool,
+}
+
+impl Optimised {
+    pub(super) fn coding(self, tenant: Option<String>) -> ListenerCoding {
+        ListenerCoding {
+            compresses: self.compresses,
+            deduplicates: self.deduplicates,
+            caches: self.caches,
+            tenant,
+        }
+    }
 }
 
 /// Whether the value is "auto". Returns `None` if the key is not set.
