@@ -291,7 +291,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
     // A file of one chunk.
     seeds.push([start(2, 0, 0), noise(1, 3_800, 0)].concat());
     // A file in two parts, and the first part again.
-    let parts = [noise(1, 60_000, 0x80), noise(2, 9_000, 0x80), again(0, 60_000, 0x80)];
+    let parts = [
+        noise(1, 60_000, 0x80),
+        noise(2, 9_000, 0x80),
+        again(0, 60_000, 0x80),
+    ];
     seeds.push([start(3, 0, 0), parts.concat()].concat());
     seeds
 }

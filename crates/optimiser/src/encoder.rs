@@ -141,7 +141,11 @@ impl Encoder {
     /// Returns the number of bytes that are not sent yet: bytes of `buffer`, and chunks that wait
     /// for the end of their list.
     pub fn held_bytes(&self, buffer: &BytesMut) -> usize {
-        let known: usize = self.known.iter().map(|(reference, _)| reference.bytes).sum();
+        let known: usize = self
+            .known
+            .iter()
+            .map(|(reference, _)| reference.bytes)
+            .sum();
         buffer.len() - self.sent_ahead_bytes + known
     }
 

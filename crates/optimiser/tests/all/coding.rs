@@ -280,8 +280,14 @@ fn a_known_file_goes_by_lists() {
 
 #[test]
 fn a_known_file_goes_by_references_beside_other_files() {
-    let files: Vec<_> = [30_000, 700_000, 5_000_000, 900].into_iter().zip(20..).collect();
-    let files: Vec<_> = files.into_iter().map(|(count, seed)| mixed(count, seed)).collect();
+    let files: Vec<_> = [30_000, 700_000, 5_000_000, 900]
+        .into_iter()
+        .zip(20..)
+        .collect();
+    let files: Vec<_> = files
+        .into_iter()
+        .map(|(count, seed)| mixed(count, seed))
+        .collect();
     let cutter = Arc::new(Cutter::new(&[9; 32]));
     let mut known = Known::default();
     known.has_room = true;

@@ -46,6 +46,16 @@ pub struct StreamCoding {
     pub(crate) dedup: Option<DedupContext>,
 }
 
+impl StreamCoding {
+    /// Creates a coding without deduplication.
+    pub fn without_chunks(compresses: bool) -> Self {
+        Self {
+            compresses,
+            dedup: None,
+        }
+    }
+}
+
 impl NegotiatedCoding {
     /// Creates the coding that the near gateway offers. Without a store, the offer contains no
     /// deduplication.

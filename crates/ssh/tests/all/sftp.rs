@@ -4,9 +4,7 @@ use std::{path::Path, process::Command, time::Instant};
 
 use ssh::EarlyReplies;
 
-use crate::common::{
-    TIMEOUT, World, assert_success, errors, pattern, read, run_async, run_async_with,
-};
+use crate::common::{TIMEOUT, World, assert_success, errors, pattern, read, run_async, sftp};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sftp_copies_files_both_ways_with_each_rule_of_early_replies() {
@@ -165,13 +163,4 @@ async fn the_status_shows_each_file() {
         assert_eq!(record.path, up.display().to_string());
         assert_eq!(record.user, world.user);
     }
-}
-
-/// Runs `sftp` with a batch of commands.
-async fn sftp(world: &World, batch: &str) -> std::process::Output {
-    let mut command = Command::new("sftp");
-    command.args(world.options()).args(["-b", "-"]);
-    command.args(["-P", &world.listener.port().to_string()]);
-    command.arg(world.destination()).env_remove("SSH_AUTH_SOCK");
-    run_async_with(command, batch.as_bytes().to_vec()).await
 }
