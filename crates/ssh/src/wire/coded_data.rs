@@ -142,8 +142,8 @@ impl DataEncoder {
         }
     }
 
-    /// Moves coded data, and the frames whose data are coded, into `queue`. Waits until the receiver
-    /// has acknowledged enough references. Cancel safe.
+    /// Moves coded data, and the frames whose data are coded, into `queue`. Waits until the
+    /// receiver has acknowledged enough references. Cancel safe.
     ///
     /// # Errors
     /// The error of the stream.
@@ -230,8 +230,8 @@ impl DataDecoder {
     /// Decodes all bytes that have arrived. Cancel safe.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are not a valid coding, if a chunk does not arrive, or if the data
-    /// exceed the limit.
+    /// [`WireError`] if the bytes are not a valid coding, if a chunk does not arrive, or if the
+    /// data exceed the limit.
     pub(super) async fn decode(&mut self, stream: &mut RecvStream) -> Result<(), WireError> {
         while self.is_decoding {
             match self.decoder.read(stream).await {

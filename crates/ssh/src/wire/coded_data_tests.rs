@@ -107,7 +107,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn all_frames_come_back_in_order(
-        frames in prop::collection::vec((0_u8..6, 0_usize..70_000, any::<u8>(), any::<bool>()), 1..40)
+        frames in prop::collection::vec(
+            (0_u8..6, 0_usize..70_000, any::<u8>(), any::<bool>()),
+            1..40,
+        )
     ) {
         let runtime = Runtime::new().expect("a runtime");
         let (read, expected) = runtime.block_on(async {
