@@ -55,8 +55,8 @@ pub enum EncodeScope {
     Blocks,
     /// All bytes, because no more bytes will arrive soon.
     All,
-    /// All bytes, because later bytes have other content. A chunk and a list end here. The count and
-    /// the hash of all bytes so far follow.
+    /// All bytes, because later bytes have other content. A chunk and a list end here. The count
+    /// and the hash of all bytes so far follow.
     Part,
     /// All bytes, because the stream ends after them.
     Rest,

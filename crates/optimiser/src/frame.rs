@@ -6,7 +6,7 @@
 //!
 //! | type | fields | body |
 //! |---|---|---|
-//! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | none: a part of the stream ends |
+//! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | none: stream or part ends |
 //! | 1, stored | length (3) | bytes |
 //! | 2, compressed | length (3), coded length (3) | coded bytes, a Zstandard frame |
 //! | 3, cuts | count (2) | for each chunk in later blocks: length minus one (2) |
