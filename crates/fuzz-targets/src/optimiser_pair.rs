@@ -81,9 +81,10 @@ pub fn play(data: &[u8]) -> Played {
         };
         content.extend_from_slice(&fresh);
         buffer.extend_from_slice(&fresh);
-        let scope = match step & 8 {
+        let scope = match step & 0x88 {
             0 => EncodeScope::Blocks,
-            _ => EncodeScope::All,
+            8 => EncodeScope::All,
+            _ => EncodeScope::Part,
         };
         encoder.encode(&mut buffer, scope, &mut known, &mut frames);
         let time = |shift: u32| Duration::from_millis(u64::from(step >> shift & 3));
@@ -171,7 +172,7 @@ struct Receiver {
 impl Receiver {
     fn new() -> Self {
         Self {
-            decoder: Decoder::new(true),
+            decoder: Decoder::new(true).with_parts(),
             check: StreamCheck::default(),
             list_builder: ListBuilder::default(),
             content: Vec::new(),
@@ -246,7 +247,7 @@ fn noise(seed: u8, count: usize) -> Vec<u8> {
 }
 
 /// Returns first inputs for the fuzzer. They are words, repeated noise, a long repeated file, the
-/// same file with forgotten and refused chunks, and a file of one chunk.
+/// same file with forgotten and refused chunks, a file of one chunk, and a file in parts.
 pub fn seeds() -> Vec<Vec<u8>> {
     let start = |flags: u8, forgets: u8, refuses: u8| vec![flags, forgets, refuses, 3, 232];
     let noise = |seed: u8, count: u16, take: u8| {
@@ -289,6 +290,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     // A file of one chunk.
     seeds.push([start(2, 0, 0), noise(1, 3_800, 0)].concat());
+    // A file in two parts, and the first part again.
+    let parts = [
+        noise(1, 60_000, 0x80),
+        noise(2, 9_000, 0x80),
+        again(0, 60_000, 0x80),
+    ];
+    seeds.push([start(3, 0, 0), parts.concat()].concat());
     seeds
 }
 

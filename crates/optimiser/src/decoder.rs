@@ -43,7 +43,8 @@ pub enum DecoderEvent {
         /// Bytes of the chunk.
         bytes: Bytes,
     },
-    /// End of the stream. The frame contains the count and hash that all bytes must have.
+    /// End of the stream, or of a part of it. The frame contains the count and hash that all bytes
+    /// so far must have.
     End(FrameHead),
 }
 
@@ -81,6 +82,8 @@ pub struct Decoder {
     /// Received bytes of an incomplete chunk. `None` if the decoder does not report chunks.
     begun: Option<BytesMut>,
     references: u64,
+    /// Whether frames may follow an end.
+    has_parts: bool,
     is_ended: bool,
     counts: CodingCounts,
     events: VecDeque<DecoderEvent>,
@@ -106,10 +109,18 @@ impl Decoder {
             lengths: VecDeque::new(),
             begun: reports_chunks.then(BytesMut::new),
             references: 0,
+            has_parts: false,
             is_ended: false,
             counts: CodingCounts::default(),
             events: VecDeque::new(),
         }
+    }
+
+    /// Accepts further parts of the stream after each end.
+    #[must_use]
+    pub fn with_parts(mut self) -> Self {
+        self.has_parts = true;
+        self
     }
 
     /// Adds received bytes of frames. Callers must call [`poll`](Self::poll) until it returns
@@ -136,7 +147,10 @@ impl Decoder {
             match self.body {
                 Body::None => {
                     if self.is_ended && !self.input.is_empty() {
-                        return Err(DecodeError::AfterEnd);
+                        if !self.has_parts {
+                            return Err(DecodeError::AfterEnd);
+                        }
+                        self.is_ended = false;
                     }
                     let Some((head, length)) = FrameHead::decode(&self.input)? else {
                         return Ok(None);

@@ -55,6 +55,9 @@ pub enum EncodeScope {
     Blocks,
     /// All bytes, because no more bytes will arrive soon.
     All,
+    /// All bytes, because later bytes have other content. A chunk and a list end here. The count
+    /// and the hash of all bytes so far follow.
+    Part,
     /// All bytes, because the stream ends after them.
     Rest,
 }
@@ -122,8 +125,9 @@ impl Encoder {
                 }
             }
         }
-        if scope == EncodeScope::Rest && !self.is_ended {
-            self.is_ended = true;
+        let is_last = scope == EncodeScope::Rest && !self.is_ended;
+        if is_last || scope == EncodeScope::Part {
+            self.is_ended = is_last;
             self.put(frame::encode_head(self.check.end()), out);
         }
     }
@@ -131,7 +135,18 @@ impl Encoder {
     /// Returns whether some bytes are not sent yet because the encoder waits for the end of a
     /// block, chunk or list.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
-        buffer.len() > self.sent_ahead_bytes || !self.known.is_empty()
+        self.held_bytes(buffer) > 0
+    }
+
+    /// Returns the number of bytes that are not sent yet: bytes of `buffer`, and chunks that wait
+    /// for the end of their list.
+    pub fn held_bytes(&self, buffer: &BytesMut) -> usize {
+        let known: usize = self
+            .known
+            .iter()
+            .map(|(reference, _)| reference.bytes)
+            .sum();
+        buffer.len() - self.sent_ahead_bytes + known
     }
 
     /// Returns whether the receiver may have the previous chunk. The receiver then probably has the
@@ -160,9 +175,10 @@ impl Encoder {
         chunks: &mut dyn SenderChunks,
         out: &mut VecDeque<Bytes>,
     ) {
+        let ends_chunk = matches!(scope, EncodeScope::Part | EncodeScope::Rest);
         let mut lengths = Vec::new();
         let mut cut_bytes = 0;
-        while let Some(length) = cutter.cut(&buffer[cut_bytes..], scope == EncodeScope::Rest) {
+        while let Some(length) = cutter.cut(&buffer[cut_bytes..], ends_chunk) {
             // Chunks in one block compress better than separate chunks. The next call takes the
             // remaining chunks.
             if scope == EncodeScope::Blocks && cut_bytes + length > BLOCK_MAX {
@@ -224,7 +240,7 @@ impl Encoder {
                     self.put_compressed(ahead, out);
                 }
             }
-            EncodeScope::Rest => {
+            EncodeScope::Part | EncodeScope::Rest => {
                 if let Some(list) = self.list_builder.end() {
                     self.put_list(list, chunks, out);
                 }

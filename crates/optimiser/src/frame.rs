@@ -6,7 +6,7 @@
 //!
 //! | type | fields | body |
 //! |---|---|---|
-//! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | none: the stream ends |
+//! | 0, end | count of all bytes (8), XXH3-128 of all bytes (16) | none: stream or part ends |
 //! | 1, stored | length (3) | bytes |
 //! | 2, compressed | length (3), coded length (3) | coded bytes, a Zstandard frame |
 //! | 3, cuts | count (2) | for each chunk in later blocks: length minus one (2) |
@@ -23,11 +23,11 @@ use crate::{
 /// The type and the fields of a frame, without its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameHead {
-    /// Last frame of a stream.
+    /// Last frame of a stream, or of a part of a stream.
     End {
-        /// Number of all bytes before coding.
+        /// Number of all bytes so far before coding.
         total_bytes: u64,
-        /// XXH3-128 of all bytes before coding.
+        /// XXH3-128 of all bytes so far before coding.
         hash: u128,
     },
     /// A block of uncompressed bytes.

@@ -34,10 +34,7 @@ pub(crate) async fn join(
         connect: Box::pin(async { Ok(Leg::plain(connection)) }),
         secure: None,
         stream: StreamSource::Open(stream),
-        stream_coding: coding.map(|coding| StreamCoding {
-            compresses: coding.compresses,
-            dedup: None,
-        }),
+        stream_coding: coding.map(|coding| StreamCoding::without_chunks(coding.compresses)),
         flush_delay: FlushDelay::Dialogue,
         spool: None,
         orders,

@@ -25,7 +25,7 @@ use crate::{
     pairing::StreamPairing,
     peer_versions::PeerVersions,
     session_memory::SessionMemory,
-    settings::{FtpListener, RelaySettings},
+    settings::{ListenerCoding, RelaySettings},
     spool::Spools,
     status::Registry,
     time,
@@ -212,7 +212,7 @@ impl GatewayContext {
     pub(crate) fn offer(
         &self,
         peer: PeerId,
-        listener: &FtpListener,
+        listener: &ListenerCoding,
     ) -> Option<(CodingOffer, NegotiatedCoding)> {
         let tenant = listener.tenant.as_deref().unwrap_or_default();
         let store = match listener.deduplicates || listener.caches {

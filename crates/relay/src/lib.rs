@@ -32,7 +32,7 @@ pub mod wire;
 
 pub use failed_logins::AUDIT;
 pub use gateway_context::ReachError;
-pub use relay::{Relay, RelayBuilder, Sessions};
+pub use relay::{CodedStreamId, Relay, RelayBuilder, Sessions};
 
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

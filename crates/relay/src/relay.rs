@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use ftp::session::TransferId;
 use link::{Link, PeerId, RecvStream, SendStream, StreamClass, StreamKey};
 use net::{
     dial::DialError,
@@ -26,19 +27,34 @@ use crate::{
     failed_logins::log_failed_login,
     gateway_context::{GatewayContext, ReachError},
     limits::{ReachedLimit, RelayLimits, Usage},
-    optimise::{self, Stores},
+    optimise::{self, NegotiatedCoding, ReferenceKey, Stores, StreamCoding},
     session_memory::SessionMemory,
-    settings::RelaySettings,
+    settings::{ListenerCoding, RelaySettings},
     spool::{self, Spools},
     status::Registry,
     transfer_log::TransferLog,
-    wire::{Service, StreamHello, encode},
+    truncation::SessionKey,
+    wire::{CodingOffer, Service, StreamHello, encode},
 };
 
 /// Handle of a running relay, with the settings of one moment. A clone is another handle of the
 /// same relay.
 #[derive(Debug, Clone)]
 pub struct Relay(pub(crate) Arc<GatewayContext>);
+
+/// Identifies a coded stream of a service. The pair of session and number is unique among all
+/// streams with the peer, except for the streams of sessions of which the peer is the near gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodedStreamId {
+    /// Other gateway.
+    pub peer: PeerId,
+    /// Whether this gateway is the near gateway of the session.
+    pub is_near: bool,
+    /// Number of the session, as the near gateway has chosen it.
+    pub session: u64,
+    /// Number of the stream within the session.
+    pub number: u32,
+}
 
 /// The running sessions of a relay. This value controls their shutdown.
 #[derive(Debug)]
@@ -174,6 +190,44 @@ impl Relay {
             Ok(()) => Ok((send, recv)),
             Err(_) => Err(self.0.down(peer, None)),
         }
+    }
+
+    /// Returns the coding that this gateway offers to `peer` for the clients of a listener, and its
+    /// own settings for that coding. Returns `None` if the listener uses no coding.
+    pub fn offer_coding(
+        &self,
+        peer: PeerId,
+        listener: &ListenerCoding,
+    ) -> Option<(CodingOffer, NegotiatedCoding)> {
+        self.0.offer(peer, listener)
+    }
+
+    /// Returns the coding that this gateway accepts from an offer of `peer`.
+    pub fn accept_coding(&self, peer: PeerId, offer: &CodingOffer) -> NegotiatedCoding {
+        self.0.agree(peer, offer)
+    }
+
+    /// Returns the coding of one stream of a service. `beside` is a stream of the same session.
+    pub fn stream_coding(
+        &self,
+        negotiated: &NegotiatedCoding,
+        stream: CodedStreamId,
+        beside: StreamKey,
+    ) -> StreamCoding {
+        let CodedStreamId {
+            peer,
+            is_near,
+            session,
+            number,
+        } = stream;
+        let session = SessionKey {
+            peer,
+            is_near,
+            session,
+        };
+        let transfer = TransferId(number);
+        let key = ReferenceKey { session, transfer };
+        negotiated.stream_coding(key, &self.0.link, beside, &self.0.references)
     }
 
     /// Returns the name of a peer.

@@ -113,6 +113,13 @@ pub struct FtpListener {
     pub tls_rules: tls::TlsRules,
     /// TLS between the far gateway and the server. `None` disables TLS.
     pub server_tls: Option<ServerTls>,
+    /// Coding of files and listings on the link.
+    pub coding: ListenerCoding,
+}
+
+/// Coding (compression and deduplication) that a listener permits on the link.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListenerCoding {
     /// Whether the gateways may compress data on the link.
     pub compresses: bool,
     /// Whether the gateways may deduplicate uploads. If so, they store the chunks of uploads and
@@ -281,10 +288,12 @@ impl FtpListener {
             tls: ListenerTls::Off,
             tls_rules: tls::TlsRules::default(),
             server_tls,
-            compresses: true,
-            deduplicates: true,
-            caches: true,
-            tenant: None,
+            coding: ListenerCoding {
+                compresses: true,
+                deduplicates: true,
+                caches: true,
+                tenant: None,
+            },
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use net::target::{HostPort, Network};
-use relay::settings::admits;
+use relay::settings::{ListenerCoding, admits};
 use sftp::EarlyReplies;
 
 /// Settings of one SSH listener.
@@ -33,6 +33,8 @@ pub struct SshListener {
     pub public_key: Vec<PublicKeyWay>,
     /// Kinds of channels that clients may open.
     pub channels: Vec<ChannelKind>,
+    /// Coding of the data of channels without a terminal.
+    pub coding: ListenerCoding,
 }
 
 /// Way in which the gateway logs in at a server for a client that has proved its public key.

@@ -334,10 +334,7 @@ fn ftp_listener(
         tls,
         tls_rules,
         server_tls,
-        compresses: optimised.compresses,
-        deduplicates: optimised.deduplicates,
-        caches: optimised.caches,
-        tenant,
+        coding: optimised.coding(tenant),
     })
 }
 

@@ -6,13 +6,13 @@ use toml::Spanned;
 
 use super::{
     Config, check_folder,
-    file::{FtpSection, StoreSection},
+    file::{FtpSection, SshSection, StoreSection},
     peer_name::may_be_name,
     problem::{Problem, problem},
 };
-use relay::optimise::StoresSettings;
+use relay::{optimise::StoresSettings, settings::ListenerCoding};
 
-/// Coding (compression and deduplication) that an FTP listener permits.
+/// Coding (compression and deduplication) that a listener permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Optimised {
     pub(super) compresses: bool,
@@ -20,6 +20,17 @@ pub(super) struct Optimised {
     pub(super) deduplicates: bool,
     /// Whether the gateways deduplicate downloads.
     pub(super) caches: bool,
+}
+
+impl Optimised {
+    pub(super) fn coding(self, tenant: Option<String>) -> ListenerCoding {
+        ListenerCoding {
+            compresses: self.compresses,
+            deduplicates: self.deduplicates,
+            caches: self.caches,
+            tenant,
+        }
+    }
 }
 
 /// Whether the value is "auto". Returns `None` if the key is not set.
@@ -61,22 +72,44 @@ pub(super) fn listener(
         (_, done) => Ok(done.unwrap_or(is_allowed)),
     };
     let deduplicates = done("dedup", section.dedup.as_ref())?;
-    let caches = match &section.cache {
-        Some(key) if *key.get_ref() && !is_allowed => {
-            return Err(problem(key, needs_word("cache = true")));
-        }
-        Some(key) if *key.get_ref() && !has_store => {
-            let message = "cache = true needs [store], the folder for the chunks";
-            return Err(problem(key, message));
-        }
-        Some(key) => *key.get_ref(),
-        None => deduplicates,
-    };
+    let cache = section.cache.as_ref();
+    if let Some(key) = cache.filter(|key| *key.get_ref() && !is_allowed) {
+        return Err(problem(key, needs_word("cache = true")));
+    }
     Ok(Optimised {
         compresses: done("compress", section.compress.as_ref())?,
         deduplicates,
-        caches,
+        caches: caches(cache, deduplicates, has_store)?,
     })
+}
+
+/// Returns the coding (compression and deduplication) that an SSH listener permits.
+///
+/// Users of SSH want to hide their content like users of TLS. The operator must therefore permit
+/// coding explicitly.
+pub(super) fn ssh_listener(section: &SshSection, has_store: bool) -> Result<Optimised, Problem> {
+    let deduplicates = is_auto(section.dedup.as_ref())?.unwrap_or(false);
+    Ok(Optimised {
+        compresses: is_auto(section.compress.as_ref())?.unwrap_or(false),
+        deduplicates,
+        caches: caches(section.cache.as_ref(), deduplicates, has_store)?,
+    })
+}
+
+/// Returns whether a listener deduplicates downloads.
+fn caches(
+    key: Option<&Spanned<bool>>,
+    deduplicates: bool,
+    has_store: bool,
+) -> Result<bool, Problem> {
+    match key {
+        Some(key) if *key.get_ref() && !has_store => {
+            let message = "cache = true needs [store], the folder for the chunks";
+            Err(problem(key, message))
+        }
+        Some(key) => Ok(*key.get_ref()),
+        None => Ok(deduplicates),
+    }
 }
 
 /// Returns the error for a key that a listener with TLS accepts only with explicit permission.

@@ -11,7 +11,7 @@ use ssh::{ChannelKind, EarlyReplies, FarSsh, HostKey, PublicKeyWay, SshListener}
 use toml::Spanned;
 
 use super::{
-    Config,
+    Config, check_optimise,
     file::{FarSshSection, SshSection},
     listener_keys::{Listens, listen_once, served, via},
     problem::{Problem, problem},
@@ -35,6 +35,8 @@ pub(super) fn listener(
     if let Some(target) = &section.target {
         served(target, via, config)?;
     }
+    let tenant = check_optimise::tenant(section.tenant.as_ref(), via, config)?;
+    let coding = check_optimise::ssh_listener(&section, config.store.is_some())?;
     let host_key_file = host_key_file(&section, folder, &config.key_file)?;
     Ok(SshListener {
         early: early(section.early.as_ref())?,
@@ -45,6 +47,7 @@ pub(super) fn listener(
         clients: section.clients,
         via,
         host_key_file,
+        coding: coding.coding(tenant),
     })
 }
 

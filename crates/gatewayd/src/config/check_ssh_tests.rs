@@ -2,6 +2,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use super::super::{Config, ConfigError};
 use link::Identity;
+use relay::settings::ListenerCoding;
 use ssh::{ChannelKind, EarlyReplies, PublicKeyWay};
 
 /// A folder with the key of a gateway. Each test has its own folder.
@@ -70,6 +71,7 @@ fn a_listener_without_further_keys_has_the_defaults() {
         listener.channels,
         [ChannelKind::Sftp, ChannelKind::Exec, ChannelKind::Shell]
     );
+    assert_eq!(listener.coding, ListenerCoding::default(), "no coding");
     assert_eq!(listener.host_key_file, folder.0.join("ssh_host_ed25519"));
     assert!(
         !listener.host_key_file.exists(),
@@ -112,6 +114,40 @@ fn all_keys_of_the_contract_are_read() {
     assert!(far.trust_on_first_use);
     let none = folder.parse_listener("public_key = []\n");
     assert_eq!(none.expect("no way is permitted").ssh[0].public_key, []);
+}
+
+#[test]
+fn coding_is_permitted_explicitly() {
+    let folder = Folder::new("ssh-coding");
+    let coding = |rest: &str| {
+        let config = folder.parse_listener(&format!("{rest}[store]\nfolder = \"store\"\n"));
+        config.expect(rest).ssh[0].coding.clone()
+    };
+    let none = ListenerCoding::default();
+    let compressed = ListenerCoding {
+        compresses: true,
+        ..none.clone()
+    };
+    assert_eq!(coding(""), none);
+    assert_eq!(coding("compress = \"auto\"\n"), compressed);
+    let both = ListenerCoding {
+        deduplicates: true,
+        caches: true,
+        ..none.clone()
+    };
+    assert_eq!(coding("dedup = \"auto\"\n"), both);
+    let cached = ListenerCoding {
+        caches: true,
+        ..none
+    };
+    assert_eq!(coding("cache = true\n"), cached);
+    let error = |rest: &str| folder.parse_listener(rest).expect_err(rest).message;
+    let text = error("cache = true\n");
+    assert!(text.contains("cache = true needs [store]"), "{text}");
+    let text = error("compress = \"9\"\n");
+    assert!(text.contains("expected \"auto\" or \"off\""), "{text}");
+    let text = error("tenant = \"blue\"\n");
+    assert!(text.contains("tenants: add it there"), "{text}");
 }
 
 #[test]

@@ -315,6 +315,22 @@ pub(super) struct SshSection {
     /// Values: list of `"sftp"`, `"exec"`, `"shell"`.
     /// Default: `["sftp", "exec", "shell"]`.
     pub(super) channels: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Compression of data on the link, except for shells and terminals.
+    ///
+    /// Values: `"auto"`, `"off"`.
+    /// Default: `"off"`.
+    pub(super) compress: Option<Spanned<String>>,
+    /// Deduplication of uploads by the chunk stores, except for shells and terminals.
+    ///
+    /// Values: `"auto"`, `"off"`.
+    /// Default: `"off"`.
+    pub(super) dedup: Option<Spanned<String>>,
+    /// Owner of the data, as one of the peer's `tenants`.
+    pub(super) tenant: Option<Spanned<String>>,
+    /// Deduplication of downloads by the chunk stores, except for shells and terminals.
+    ///
+    /// Default: as `dedup`.
+    pub(super) cache: Option<Spanned<bool>>,
 }
 
 /// Keys of a `[[forward]]` listener.

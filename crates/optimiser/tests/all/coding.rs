@@ -74,7 +74,7 @@ impl Decoded {
 
 /// Decodes `frames` in pieces. The sizes of the pieces repeat.
 fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, DecodeError> {
-    let mut decoder = Decoder::new(has_store);
+    let mut decoder = Decoder::new(has_store).with_parts();
     let mut check = StreamCheck::default();
     let mut decoded = Decoded {
         bytes: Vec::new(),
@@ -119,6 +119,9 @@ fn decode(frames: &[u8], pieces: &[usize], has_store: bool) -> Result<Decoded, D
                     });
                 }
                 DecoderEvent::End(head) => {
+                    if head != check.end() {
+                        return Err(DecodeError::Differs);
+                    }
                     let list = decoded.list_builder.end();
                     decoded
                         .chunks
@@ -151,7 +154,8 @@ fn encode(
         rest = after;
         buffer.extend_from_slice(piece);
         encoder.encode(&mut buffer, scope, known, &mut out);
-        assert!(scope != EncodeScope::All || !encoder.holds_back(&buffer));
+        assert!(scope == EncodeScope::Blocks || !encoder.holds_back(&buffer));
+        assert!(scope != EncodeScope::Part || buffer.is_empty());
         assert!(buffer.len() < BLOCK_MAX + size);
     }
     encoder.encode(&mut buffer, EncodeScope::Rest, known, &mut out);
@@ -200,7 +204,11 @@ fn lines(count: usize) -> Vec<u8> {
 }
 
 fn take() -> impl Strategy<Value = EncodeScope> {
-    prop_oneof![3 => Just(EncodeScope::Blocks), 1 => Just(EncodeScope::All)]
+    prop_oneof![
+        3 => Just(EncodeScope::Blocks),
+        1 => Just(EncodeScope::All),
+        1 => Just(EncodeScope::Part),
+    ]
 }
 
 proptest! {
@@ -268,6 +276,42 @@ fn a_known_file_goes_by_lists() {
     }
     let first = decode(&frames[0], &[60_000], true).expect("frames");
     assert!(first.bytes == bytes, "other bytes");
+}
+
+#[test]
+fn a_known_file_goes_by_references_beside_other_files() {
+    let files: Vec<_> = [30_000, 700_000, 5_000_000, 900]
+        .into_iter()
+        .zip(20..)
+        .collect();
+    let files: Vec<_> = files
+        .into_iter()
+        .map(|(count, seed)| mixed(count, seed))
+        .collect();
+    let cutter = Arc::new(Cutter::new(&[9; 32]));
+    let mut known = Known::default();
+    known.has_room = true;
+    let mut coded = |order: &[usize]| {
+        let mut encoder = Encoder::new(true, Some(cutter.clone()));
+        let (mut out, mut bytes) = (VecDeque::new(), Vec::new());
+        for &at in order {
+            bytes.extend_from_slice(&files[at]);
+            let mut buffer = BytesMut::from(&files[at][..]);
+            encoder.encode(&mut buffer, EncodeScope::Part, &mut known, &mut out);
+            assert!(buffer.is_empty() && !encoder.holds_back(&buffer));
+        }
+        let frames: Vec<u8> = out.iter().flatten().copied().collect();
+        (frames, bytes)
+    };
+    let (first, bytes) = coded(&[0, 1, 2, 3]);
+    let decoded = decode(&first, &[60_000], true).expect("frames");
+    assert!(decoded.bytes == bytes, "other bytes");
+    let (second, _) = coded(&[2, 0, 1, 0]);
+    assert!(second.len() < 10_000, "{} of {}", second.len(), first.len());
+    let mut plain = Decoder::new(true);
+    plain.push(first.into());
+    let end = std::iter::repeat_with(|| plain.poll()).find_map(Result::err);
+    assert_eq!(end, Some(DecodeError::AfterEnd), "one part is expected");
 }
 
 /// The chunks of a block are compressed together, even if the source delivers a few KiB at a time.

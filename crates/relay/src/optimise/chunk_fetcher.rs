@@ -48,15 +48,20 @@ pub(super) struct ChunkFetcher {
 
 /// Reason why a requested chunk does not arrive.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FetchError {
+pub enum FetchError {
+    /// No stream for requests could be opened.
     #[error("a chunk cannot be requested: {0}")]
     Open(String),
+    /// The stream of the requests broke.
     #[error("a chunk does not arrive: {0}")]
     Stream(#[from] StreamError),
+    /// The bytes of the chunk are not a valid coding.
     #[error("a malformed chunk: {0}")]
     Coding(#[from] DecodeError),
+    /// The bytes are not the requested chunk.
     #[error("a requested chunk has other content")]
     Other,
+    /// The peer has ended the stream.
     #[error("the peer sends no more chunks")]
     Ended,
 }

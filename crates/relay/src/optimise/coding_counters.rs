@@ -30,20 +30,61 @@ pub(crate) struct CodingTotals {
     processor_ns: AtomicU64,
 }
 
-/// Values of [`CodingTotals`] at one moment.
+/// Values of [`CodingCounters`] at one moment, or the increase of them between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CodingSnapshot {
+pub struct CodingSnapshot {
     /// Number of application bytes before coding.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Number of bytes in the link streams after coding.
-    pub(crate) wan_bytes: u64,
-    pub(crate) compression_saved_bytes: u64,
-    pub(crate) deduplication_saved_bytes: u64,
+    pub wan_bytes: u64,
+    /// Number of bytes that compression has saved.
+    pub compression_saved_bytes: u64,
+    /// Number of bytes that references have saved.
+    pub deduplication_saved_bytes: u64,
     /// Processor time that this gateway has spent on coding and decoding.
-    pub(crate) processor: Duration,
+    pub processor: Duration,
+}
+
+impl CodingSnapshot {
+    /// Returns the increase since an earlier snapshot of the same counters.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes: self.bytes - earlier.bytes,
+            wan_bytes: self.wan_bytes - earlier.wan_bytes,
+            compression_saved_bytes: self.compression_saved_bytes - earlier.compression_saved_bytes,
+            // A missing chunk takes its saving back.
+            deduplication_saved_bytes: self
+                .deduplication_saved_bytes
+                .saturating_sub(earlier.deduplication_saved_bytes),
+            processor: self.processor - earlier.processor,
+        }
+    }
+
+    /// Returns the part of this increase for `part` of `whole` moved bytes.
+    #[must_use]
+    pub fn share(&self, part: u64, whole: u64) -> Self {
+        let of = |count: u64| {
+            let share = u128::from(count) * u128::from(part) / u128::from(whole.max(1));
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
+        Self {
+            bytes: of(self.bytes),
+            wan_bytes: of(self.wan_bytes),
+            compression_saved_bytes: of(self.compression_saved_bytes),
+            deduplication_saved_bytes: of(self.deduplication_saved_bytes),
+            processor: Duration::from_nanos(of(self.processor.as_nanos() as u64)),
+        }
+    }
 }
 
 impl CodingCounters {
+    /// Adds a part of the counts of a stream that carries several transfers. The counters of all
+    /// transfers already contain them.
+    pub(crate) fn add_part(&self, part: &CodingSnapshot) {
+        self.of_transfer.add(part);
+    }
+
     /// Creates the counters of a new transfer. `of_all` are the counters of all transfers.
     pub(crate) fn new(of_all: Arc<CodingTotals>) -> Self {
         Self {
@@ -97,12 +138,23 @@ impl CodingCounters {
     }
 
     /// Returns the present counts of the transfer.
-    pub(crate) fn snapshot(&self) -> CodingSnapshot {
+    pub fn snapshot(&self) -> CodingSnapshot {
         self.of_transfer.snapshot()
     }
 }
 
 impl CodingTotals {
+    fn add(&self, part: &CodingSnapshot) {
+        self.bytes.fetch_add(part.bytes, Relaxed);
+        self.wan_bytes.fetch_add(part.wan_bytes, Relaxed);
+        let saved = &self.compression_saved_bytes;
+        saved.fetch_add(part.compression_saved_bytes, Relaxed);
+        let saved = &self.deduplication_saved_bytes;
+        saved.fetch_add(part.deduplication_saved_bytes, Relaxed);
+        let processor_ns = part.processor.as_nanos() as u64;
+        self.processor_ns.fetch_add(processor_ns, Relaxed);
+    }
+
     pub(crate) fn snapshot(&self) -> CodingSnapshot {
         CodingSnapshot {
             bytes: self.bytes.load(Relaxed),

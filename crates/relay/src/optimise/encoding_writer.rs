@@ -1,20 +1,12 @@
 //! Writer of a link stream whose bytes may be coded (compressed or deduplicated).
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use link::{SendStream, StreamError};
-use optimiser::{
-    counts::CodingCounts,
-    encoder::{EncodeScope, Encoder, NoChunks, SenderChunks},
-    level::BlockTimes,
-};
+use optimiser::encoder::EncodeScope;
 
-use super::{CodingCounters, StreamCoding, reference_store::ReferenceTracker};
+use super::{CodingCounters, FlushDelay, StreamCoding, StreamEncoder};
 
 /// Writer of a link stream, and the encoder of its bytes.
 #[derive(Debug)]
@@ -26,68 +18,13 @@ pub(crate) struct EncodingWriter {
     coder: Option<Box<StreamEncoder>>,
 }
 
-#[derive(Debug)]
-struct StreamEncoder {
-    encoder: Encoder,
-    /// Tracker of the references to chunks. `None` if the writer sends no references.
-    tracker: Option<ReferenceTracker>,
-    counters: Arc<CodingCounters>,
-    counted: CodingCounts,
-    /// Encoded frames that are not in the stream yet.
-    frames: VecDeque<Bytes>,
-    /// Number of application bytes in `frames`, and the time spent on coding them.
-    coding: BlockTimes,
-    /// Time spent on waiting for the link, since the latest frames were encoded.
-    link: Duration,
-    source: Duration,
-    /// Start of the present wait for bytes of the application.
-    idle_since: Instant,
-}
-
-/// Time for which the writer waits for further bytes of the application before it sends an
-/// incomplete block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FlushDelay {
-    /// No wait, because the application may be waiting for an answer to these bytes.
-    Dialogue,
-    /// A short wait. The bytes of a file arrive without longer pauses.
-    File,
-}
-
-impl FlushDelay {
-    fn time(self, is_among_known: bool) -> Duration {
-        match self {
-            Self::Dialogue => Duration::ZERO,
-            // A complete chunk or list saves more bytes than better compression, so the wait for
-            // its rest is longer.
-            Self::File if is_among_known => Duration::from_millis(100),
-            Self::File => Duration::from_millis(5),
-        }
-    }
-}
-
 impl EncodingWriter {
     pub(crate) fn new(
         send: SendStream,
         stream_coding: Option<&StreamCoding>,
         counters: &Arc<CodingCounters>,
     ) -> Self {
-        let coder = stream_coding.map(|stream_coding| {
-            let dedup = stream_coding.dedup.as_ref();
-            let cutter = dedup.and_then(|dedup| dedup.cutter.clone());
-            let tracker = dedup.filter(|dedup| dedup.cutter.is_some());
-            Box::new(StreamEncoder {
-                encoder: Encoder::new(stream_coding.compresses, cutter),
-                tracker: tracker.map(|dedup| ReferenceTracker::new(dedup, counters.clone())),
-                counters: counters.clone(),
-                counted: CodingCounts::default(),
-                frames: VecDeque::new(),
-                coding: BlockTimes::default(),
-                link: Duration::ZERO,
-                source: Duration::ZERO,
-                idle_since: Instant::now(),
-            })
-        });
+        let coder = stream_coding.map(|coding| Box::new(StreamEncoder::new(coding, counters)));
         Self {
             send,
             unwritten: None,
@@ -123,24 +60,20 @@ impl EncodingWriter {
             }
             return Ok(());
         };
-        if coder.frames.is_empty() {
-            coder.source = coder.idle_since.elapsed();
-            let wait = Instant::now();
-            if let Some(tracker) = &coder.tracker {
-                tokio::select! {
-                    () = tracker.has_room() => {}
-                    Err(error) = self.send.closed() => return Err(error),
-                }
+        if coder.is_sent() {
+            coder.start_room_wait();
+            tokio::select! {
+                biased;
+                () = coder.has_room() => {}
+                Err(error) = self.send.closed() => return Err(error),
             }
-            coder.link += wait.elapsed();
             coder.encode(buffer, scope);
         }
-        let wait = Instant::now();
-        while let Some(frame) = coder.frames.front() {
-            self.send.write(frame.clone()).await?;
-            coder.frames.pop_front();
+        while let Some(frame) = coder.next_frame() {
+            self.send.write(frame).await?;
+            coder.pop_frame();
         }
-        moved(coder.record_sent(wait));
+        moved(coder.record_sent());
         Ok(())
     }
 
@@ -148,17 +81,14 @@ impl EncodingWriter {
     /// waiting for the link.
     pub(crate) fn add_grant_wait(&mut self, time: Duration) {
         if let Some(coder) = &mut self.coder {
-            coder.link += time;
-            coder.idle_since += time;
+            coder.add_link_wait(time);
         }
     }
 
     /// Returns the time for which the bytes in `buffer` may wait for further bytes. Returns `None`
     /// if no bytes wait.
     pub(crate) fn flush_delay(&self, buffer: &BytesMut, delay: FlushDelay) -> Option<Duration> {
-        let encoder = &self.coder.as_ref()?.encoder;
-        let is_held = encoder.holds_back(buffer);
-        is_held.then(|| delay.time(encoder.is_among_known()))
+        self.coder.as_ref()?.flush_delay(buffer, delay)
     }
 
     /// Sends the bytes in `rest`, and then ends the stream.
@@ -168,53 +98,11 @@ impl EncodingWriter {
         };
         coder.encode(rest, EncodeScope::Rest);
         let mut last = BytesMut::new();
-        for frame in coder.frames.drain(..) {
+        while let Some(frame) = coder.next_frame() {
             last.extend_from_slice(&frame);
+            coder.pop_frame();
         }
-        if let Some(tracker) = &mut coder.tracker {
-            tracker.record_finish();
-        }
+        coder.record_finish();
         self.send.finish_with(last.freeze());
-    }
-}
-
-impl StreamEncoder {
-    fn encode(&mut self, buffer: &mut BytesMut, scope: EncodeScope) {
-        let begin = Instant::now();
-        let Self {
-            encoder,
-            frames,
-            tracker,
-            counters,
-            ..
-        } = self;
-        let chunks: &mut dyn SenderChunks = match tracker {
-            Some(tracker) => tracker,
-            None => &mut NoChunks,
-        };
-        counters.measure(|| encoder.encode(buffer, scope, chunks, frames));
-        let counts = self.encoder.counts();
-        let added = counts.since(&self.counted);
-        self.counted = counts;
-        self.counters.add(&added);
-        self.coding = BlockTimes {
-            bytes: added.bytes as usize,
-            coded_bytes: added.coded_bytes as usize,
-            coding: begin.elapsed(),
-            link: std::mem::take(&mut self.link),
-            source: std::mem::take(&mut self.source),
-        };
-    }
-
-    /// Records that all frames are in the stream. `wait` is the time at which the first frame was
-    /// ready. Returns the number of application bytes in the frames.
-    fn record_sent(&mut self, wait: Instant) -> usize {
-        self.idle_since = Instant::now();
-        let times = std::mem::take(&mut self.coding);
-        self.encoder.record_times(BlockTimes {
-            link: times.link + (self.idle_since - wait),
-            ..times
-        });
-        times.bytes
     }
 }

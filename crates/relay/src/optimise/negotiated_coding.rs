@@ -14,7 +14,7 @@ use crate::wire::{CodingOffer, CutParameters};
 
 /// Coding negotiated for a session. A session without coding has `None` instead of this value.
 #[derive(Debug, Clone)]
-pub(crate) struct NegotiatedCoding {
+pub struct NegotiatedCoding {
     pub(crate) compresses: bool,
     /// Chunk store of this gateway for the peer. `None` disables deduplication.
     store: Option<Store>,
@@ -41,9 +41,19 @@ pub(crate) struct DedupContext {
 
 /// Coding of one stream.
 #[derive(Debug, Clone)]
-pub(crate) struct StreamCoding {
+pub struct StreamCoding {
     pub(crate) compresses: bool,
     pub(crate) dedup: Option<DedupContext>,
+}
+
+impl StreamCoding {
+    /// Creates a coding without deduplication.
+    pub fn without_chunks(compresses: bool) -> Self {
+        Self {
+            compresses,
+            dedup: None,
+        }
+    }
 }
 
 impl NegotiatedCoding {
@@ -71,7 +81,7 @@ impl NegotiatedCoding {
 
     /// Returns the parameters by which this gateway cuts bytes into chunks. Returns `None` without
     /// a store.
-    pub(crate) fn cutting(&self) -> Option<CutParameters> {
+    pub fn cutting(&self) -> Option<CutParameters> {
         self.store.as_ref().map(|store| CutParameters {
             id: CUTTER_ID,
             secret: store.secret(),
@@ -80,7 +90,7 @@ impl NegotiatedCoding {
 
     /// Records the parameters by which the peer cuts bytes into chunks. Both gateways use the
     /// smaller of their two secrets.
-    pub(crate) fn set_peer_cutting(&mut self, theirs: &CutParameters) {
+    pub fn set_peer_cutting(&mut self, theirs: &CutParameters) {
         let ours = self.cutting().filter(|ours| ours.id == theirs.id);
         if let Some(ours) = ours.filter(|_| self.refers) {
             let secret = ours.secret.min(theirs.secret);

@@ -206,6 +206,11 @@ impl OpenTransfer {
         &self.entry.coding_counters
     }
 
+    /// Adds the coding of this transfer on a stream that carries several transfers.
+    pub fn add_coding(&self, part: &CodingSnapshot) {
+        self.entry.coding_counters.add_part(part);
+    }
+
     /// Marks the transfer as completed without an error.
     pub fn mark_completed(&self) {
         self.entry.outcome.store(COMPLETED, Relaxed);
@@ -413,6 +418,11 @@ impl Registry {
 
     pub(crate) fn count_failed_login(&self) {
         self.logins_failed_total.fetch_add(1, Relaxed);
+    }
+
+    /// Returns counters for a coded stream that is no transfer, or carries several transfers.
+    pub fn stream_coding_counters(&self) -> Arc<CodingCounters> {
+        Arc::new(CodingCounters::new(self.coded.clone()))
     }
 
     /// Registers a transfer as open. Returns a handle of the transfer.

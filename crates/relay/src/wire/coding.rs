@@ -36,6 +36,44 @@ pub struct CutParameters {
     pub secret: [u8; 32],
 }
 
+impl CodingOffer {
+    /// Encodes an offer, or its absence, for the messages of a service.
+    pub fn encode(offer: Option<&Self>) -> Vec<u8> {
+        let mut body = Vec::new();
+        put_coding(&mut body, offer);
+        body
+    }
+
+    /// Decodes an offer from a message of the type `kind` of a service.
+    ///
+    /// # Errors
+    /// [`BodyError`] if the bytes are not an offer.
+    pub fn decode(kind: u8, body: &[u8]) -> Result<Option<Self>, BodyError> {
+        let mut reader = Reader::new(kind, body);
+        let offer = coding(&mut reader)?;
+        reader.end(offer)
+    }
+}
+
+impl CutParameters {
+    /// Encodes the parameters for the messages of a service.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        put_cutting(&mut body, self);
+        body
+    }
+
+    /// Decodes the parameters from a message of the type `kind` of a service.
+    ///
+    /// # Errors
+    /// [`BodyError`] if the bytes are not such parameters.
+    pub fn decode(kind: u8, body: &[u8]) -> Result<Self, BodyError> {
+        let mut reader = Reader::new(kind, body);
+        let parameters = cutting(&mut reader)?;
+        reader.end(parameters)
+    }
+}
+
 impl std::fmt::Debug for CutParameters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "CutParameters({}, ***)", self.id)

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use link::StreamError;
-use relay::service::ServiceStream;
+use relay::{Relay, service::ServiceStream};
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Error, Pty, Sig, client::Msg};
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -38,7 +38,7 @@ impl Drop for ServerChannel {
 }
 
 /// Serves the stream of a channel until the near half or the server closes the channel.
-pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
+pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream, relay: &Relay) {
     let mut send = FrameWriter::new(stream.send);
     let mut frames = FrameReader::new(stream.recv, stream.first);
     let first = match timeout(OPEN_TIMEOUT, frames.next_whole()).await {
@@ -55,6 +55,14 @@ pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
     let Some(session) = sessions.find(stream.peer, first.token) else {
         return fail(send, "the session has ended".to_owned()).await;
     };
+    if let Some(number) = first.coded {
+        let Some(coding) = session.channel_coding(relay, stream.peer, number) else {
+            return fail(send, "the session has no coding".to_owned()).await;
+        };
+        let counters = relay.registry().stream_coding_counters();
+        send.set_coding(&coding, &counters);
+        frames.set_coding(&coding, &counters);
+    }
     let mut channel = match open(&session, &first, &mut frames).await {
         Ok(channel) => channel,
         Err(text) => return fail(send, text).await,
@@ -82,18 +90,24 @@ pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream) {
                 }
                 result.is_ok()
             }
-            result = upload(&mut frames, write, &session.state) => {
-                if let Err(error) = result {
+            result = upload(&mut frames, write, &session.state) => match result {
+                Err(error @ (WireError::Lost(_) | WireError::Truncated)) => {
                     debug!(%error, "the stream of a channel broke");
+                    false
                 }
-                false
-            }
+                Err(error) => {
+                    warn!(%error, "channel aborted");
+                    send.queue(ChannelMessage::Failed(error.to_string()).encode());
+                    true
+                }
+                Ok(()) => false,
+            },
         },
     };
     if is_closed_by_server {
         let orderly = async {
             send.flush().await?;
-            send.stream().finish();
+            send.finish();
             send.stream().closed().await
         };
         let _ = timeout(CLOSE_TIMEOUT, orderly).await;
@@ -188,7 +202,12 @@ async fn download(
     let mut is_started = false;
     let mut has_exited = false;
     loop {
-        let Some(message) = read.wait().await else {
+        let message = tokio::select! {
+            biased;
+            message = read.wait() => message,
+            error = send.flush_when_idle() => return Err(error),
+        };
+        let Some(message) = message else {
             if has_exited {
                 // Servers may close the connection in place of the channel.
                 break;
@@ -277,8 +296,9 @@ async fn upload(
 /// Reports that the channel cannot be opened.
 async fn fail(mut send: FrameWriter, text: String) {
     debug!(text, "no channel");
-    send.stream()
-        .finish_with(ChannelMessage::Failed(text).encode());
+    send.queue(ChannelMessage::Failed(text).encode());
+    let _ = timeout(CLOSE_TIMEOUT, send.flush()).await;
+    send.finish();
     let _ = timeout(CLOSE_TIMEOUT, send.stream().closed()).await;
 }
 

@@ -110,8 +110,8 @@ impl FarService for ChannelService {
         true
     }
 
-    fn serve(self: Arc<Self>, stream: ServiceStream, _: Relay) -> BoxFuture<'static, ()> {
+    fn serve(self: Arc<Self>, stream: ServiceStream, relay: Relay) -> BoxFuture<'static, ()> {
         let sessions = self.sessions.clone();
-        Box::pin(async move { channel::serve(&sessions, stream).await })
+        Box::pin(async move { channel::serve(&sessions, stream, &relay).await })
     }
 }

@@ -2,8 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use link::{PeerId, StreamKey};
 use net::target::HostPort;
-use relay::{Relay, service::ServiceStream};
+use relay::{
+    CodedStreamId, Relay,
+    optimise::{NegotiatedCoding, StreamCoding},
+    service::ServiceStream,
+};
 use russh::{Disconnect, client::Handle};
 use tokio::{sync::watch, time::timeout};
 use tracing::{debug, info, warn};
@@ -28,8 +33,34 @@ use crate::{
 pub(super) struct ServerSession {
     pub(super) target: HostPort,
     pub(super) state: Arc<ServerState>,
+    /// Number of the session at the near gateway.
+    number: u64,
+    /// Key of the session's stream.
+    stream: StreamKey,
+    /// Coding of the data of channels. `None` disables coding.
+    coding: Option<NegotiatedCoding>,
     /// Handle of the connection. `None` until the server has accepted the log-in.
     pub(super) handle: watch::Sender<Option<SessionHandle>>,
+}
+
+impl ServerSession {
+    /// Returns the coding of the data of a channel. `number` is the number of the channel. Returns
+    /// `None` if the session has no coding.
+    pub(super) fn channel_coding(
+        &self,
+        relay: &Relay,
+        peer: PeerId,
+        number: u32,
+    ) -> Option<StreamCoding> {
+        let stream = CodedStreamId {
+            peer,
+            is_near: false,
+            session: self.number,
+            number,
+        };
+        let coding = self.coding.as_ref()?;
+        Some(relay.stream_coding(coding, stream, self.stream))
+    }
 }
 
 /// Handle of a connection whose server has accepted the log-in.
@@ -54,12 +85,14 @@ pub(super) async fn serve(
         send: stream.send,
         frames: FrameReader::new(stream.recv, stream.first),
     };
-    let (token, target, client) = match timeout(OPEN_TIMEOUT, near.next()).await {
+    let (token, target, client, number, offer) = match timeout(OPEN_TIMEOUT, near.next()).await {
         Ok(Ok(Some(ToFar::Open {
             token,
             target,
             client,
-        }))) => (token, target, client),
+            session,
+            coding,
+        }))) => (token, target, client, session, coding),
         Ok(Err(error @ WireError::Version(_))) => {
             return near.end(EndReason::Unavailable, error.to_string()).await;
         }
@@ -84,6 +117,9 @@ pub(super) async fn serve(
     let session = Arc::new(ServerSession {
         target: target.clone(),
         state: state.clone(),
+        number,
+        stream: near.send.key(),
+        coding: offer.map(|offer| relay.accept_coding(peer, &offer)),
         handle: watch::Sender::new(None),
     });
     if !sessions.insert(peer, token, &session) {
@@ -95,7 +131,11 @@ pub(super) async fn serve(
     };
     let fingerprint = connection.fingerprint.clone();
     info!(%target, client = %client.escape_debug(), fingerprint, "connected");
-    if near.send(&ToNear::Server { fingerprint }).await.is_err() {
+    let server = ToNear::Server {
+        fingerprint,
+        cutting: session.coding.as_ref().and_then(NegotiatedCoding::cutting),
+    };
+    if near.send(&server).await.is_err() {
         return;
     }
     let login = Login {
@@ -127,7 +167,7 @@ pub(super) async fn serve(
 /// Entry in the table of open sessions. Dropping the value removes the entry.
 struct Registered {
     sessions: Arc<Sessions>,
-    key: (link::PeerId, Token),
+    key: (PeerId, Token),
 }
 
 impl Drop for Registered {

@@ -227,7 +227,7 @@ impl<'a> SftpChannel<'a> {
     ) -> SftpEnd {
         let mut next: Option<Control> = None;
         loop {
-            if let Err(error) = send.flush().await {
+            if let Err(error) = send.advance().await {
                 debug!(%error, "the stream of a channel broke");
                 // The near half may have closed its end in an orderly way.
                 std::future::pending::<()>().await;
@@ -249,8 +249,11 @@ impl<'a> SftpChannel<'a> {
                     return SftpEnd::Server;
                 }
                 None => tokio::select! {
+                    biased;
                     control = controls.recv() => next = control.or(Some(Control::Close)),
                     () = self.state.wait(SftpTask::StreamWriter) => {}
+                    // `advance` reports the error again.
+                    _ = send.flush_when_idle() => {}
                 },
             }
         }

@@ -64,11 +64,16 @@ pub(super) async fn serve(
         false => StreamClass::Bulk,
     };
     let name = name(&program);
+    let coded = match is_coded(&program, terminal.is_some()) {
+        true => far.code_channel(&client.relay),
+        false => None,
+    };
     let first = Channel {
         token: far.token,
         program,
         terminal,
         environment,
+        coded: coded.as_ref().map(|(number, _)| *number),
     };
     // The far half runs every program that it receives, as soon as the log-in is complete. A
     // program of a refused channel must therefore not reach it.
@@ -87,15 +92,28 @@ pub(super) async fn serve(
     let ended = match first.program {
         Program::Sftp => {
             let user = login::user(client).await;
-            let transfers = Transfers::new(client.clone(), &far, user);
+            let mut transfers = Transfers::new(client.clone(), &far, user);
+            if let Some((_, coding)) = &coded {
+                let counters = client.relay.registry().stream_coding_counters();
+                send.set_coding(coding, &counters);
+                frames.set_coding(coding, &counters);
+                transfers.set_coding_counters(counters);
+            }
             let channel = SftpChannel::new(&end, &far, transfers);
             channel.run(&mut read, &mut send, &mut frames).await
         }
-        _ => relay(&end, &far, name, &mut read, &mut send, &mut frames).await,
+        _ => {
+            let transfer = register(&end, &far, name);
+            if let Some((_, coding)) = &coded {
+                send.set_coding(coding, transfer.coding_counters());
+                frames.set_coding(coding, transfer.coding_counters());
+            }
+            relay(&end, &far, &transfer, &mut read, &mut send, &mut frames).await
+        }
     };
     debug!(?ended, "channel ended");
     match ended {
-        ChannelEnd::Far => send.stream().finish(),
+        ChannelEnd::Far => send.finish(),
         ChannelEnd::Client => close(&mut send, close_timeout).await,
         ChannelEnd::Failed(text) => {
             send.stream().reset(CANCELLED);
@@ -104,15 +122,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Relays the bytes of a program, until the client or the far half closes the channel.
-async fn relay(
-    end: &ClientEnd,
-    far: &FarHalf,
-    name: String,
-    read: &mut ChannelReadHalf,
-    send: &mut FrameWriter,
-    frames: &mut FrameReader,
-) -> ChannelEnd {
+/// Registers a program in the status.
+fn register(end: &ClientEnd, far: &FarHalf, name: String) -> Arc<OpenTransfer> {
     let client = &end.client;
     let transfer = client.relay.registry().transfer(
         "ssh",
@@ -123,9 +134,21 @@ async fn relay(
         &far.target.to_string(),
     );
     transfer.set_requested_path(name);
+    transfer
+}
+
+/// Relays the bytes of a program, until the client or the far half closes the channel.
+async fn relay(
+    end: &ClientEnd,
+    far: &FarHalf,
+    transfer: &OpenTransfer,
+    read: &mut ChannelReadHalf,
+    send: &mut FrameWriter,
+    frames: &mut FrameReader,
+) -> ChannelEnd {
     let ended = tokio::select! {
-        ended = upload(read, send, &end.held, &transfer) => ended,
-        ended = end.download(frames, far, &transfer) => ended,
+        ended = upload(read, send, &end.held, transfer) => ended,
+        ended = end.download(frames, far, transfer) => ended,
         () = end.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
         () = transfer.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
     };
@@ -164,7 +187,15 @@ async fn upload(
     transfer: &OpenTransfer,
 ) -> ChannelEnd {
     let meter = &transfer.meters().0;
-    while let Some(message) = read.wait().await {
+    loop {
+        let message = tokio::select! {
+            biased;
+            message = read.wait() => message,
+            error = send.flush_when_idle() => return broken(error).await,
+        };
+        let Some(message) = message else {
+            return ChannelEnd::Client;
+        };
         let sent = match message {
             ChannelMsg::Data { data } => {
                 let count = data.len();
@@ -211,27 +242,37 @@ async fn upload(
             _ => Ok(()),
         };
         if let Err(error) = sent {
-            return match error {
-                // The far half reports the reason on the other stream.
-                StreamError::Stopped { .. } => std::future::pending().await,
-                error => ChannelEnd::Failed(format!("the link was lost: {error}")),
-            };
+            return broken(error).await;
         }
     }
-    ChannelEnd::Client
+}
+
+/// Returns the end of a channel whose stream to the far half broke.
+async fn broken(error: StreamError) -> ChannelEnd {
+    match error {
+        // The far half reports the reason on the other stream.
+        StreamError::Stopped { .. } => std::future::pending().await,
+        error => ChannelEnd::Failed(format!("the link was lost: {error}")),
+    }
 }
 
 /// Ends the stream of a channel that the client has closed.
 async fn close(send: &mut FrameWriter, limit: Duration) {
     let orderly = async {
         send.write(ChannelMessage::Close.encode()).await?;
-        send.stream().finish();
+        send.finish();
         send.stream().closed().await
     };
     // A server that does not read would hold the rest forever.
     if !matches!(timeout(limit, orderly).await, Ok(Ok(()))) {
         send.stream().reset(CANCELLED);
     }
+}
+
+/// Whether the data of a program are coded. Terminals carry typed passwords, and single keystrokes
+/// do not shrink.
+fn is_coded(program: &Program, has_terminal: bool) -> bool {
+    !has_terminal && !matches!(program, Program::Shell)
 }
 
 /// Returns the kind of channel that the listener must permit for a program. Subsystems run programs

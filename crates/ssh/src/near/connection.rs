@@ -47,7 +47,7 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
         greeted.read_identification().await?;
         // A client that leaves ends the other future.
         tokio::try_join!(
-            async { Ok(open(&service, &relay, address).await) },
+            async { Ok(open(&service, &relay, (address, session)).await) },
             greeted.read_list()
         )
     };
@@ -131,13 +131,13 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
 async fn open(
     service: &SshNear,
     relay: &Relay,
-    address: SocketAddr,
+    (address, session): (SocketAddr, u64),
 ) -> (OwnedSemaphorePermit, Result<Option<FarHalf>, SessionEnd>) {
     let permit = service.logins.wait(address.ip()).await;
     let listener = &service.listener;
     let opened = match &listener.target {
         Some(target) => {
-            let opened = FarHalf::open(relay, target, listener.via, address).await;
+            let opened = FarHalf::open(relay, target, listener, (address, session)).await;
             opened.map(Some)
         }
         None => Ok(None),

@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -10,7 +13,10 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 use link::{PeerId, SendStream, StreamClass, StreamKey};
 use net::target::HostPort;
-use relay::Relay;
+use relay::{
+    CodedStreamId, Relay,
+    optimise::{NegotiatedCoding, StreamCoding},
+};
 use russh::Disconnect;
 use tokio::{
     sync::{Mutex as AsyncMutex, mpsc, watch},
@@ -19,9 +25,12 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::wire::{
-    self, FrameReader, Token, WireError,
-    session::{EndReason, ToFar, ToNear},
+use crate::{
+    settings::SshListener,
+    wire::{
+        self, FrameReader, Token, WireError,
+        session::{EndReason, ToFar, ToNear},
+    },
 };
 
 /// End of a session, or the reason why it could not start.
@@ -51,6 +60,12 @@ pub(super) struct FarHalf {
     pub(super) target: HostPort,
     /// Key of the session's stream. The streams of channels reach the same process of the peer.
     pub(super) stream: StreamKey,
+    /// Coding of the data of channels. `None` disables coding.
+    coding: Option<NegotiatedCoding>,
+    /// Number of the session at this gateway.
+    session: u64,
+    /// Number of the next coded channel.
+    next_coded: AtomicU32,
     send: AsyncMutex<SendStream>,
     replies: AsyncMutex<mpsc::Receiver<ToNear>>,
     end: watch::Receiver<Option<SessionEnd>>,
@@ -67,15 +82,20 @@ impl FarHalf {
     pub(super) async fn open(
         relay: &Relay,
         target: &HostPort,
-        via: Option<usize>,
-        client: SocketAddr,
+        listener: &SshListener,
+        (client, session): (SocketAddr, u64),
     ) -> Result<Self, SessionEnd> {
         let refused = |text: String| SessionEnd {
             reason: EndReason::Unavailable,
             text,
         };
         let opened = relay
-            .open(wire::SESSION, &target.host, via, StreamClass::Control)
+            .open(
+                wire::SESSION,
+                &target.host,
+                listener.via,
+                StreamClass::Control,
+            )
             .await;
         let (peer, mut send, recv) = opened.map_err(|error| {
             relay.registry().count_refusal();
@@ -84,10 +104,13 @@ impl FarHalf {
         })?;
         let mut token = Token::default();
         rand::fill(&mut token).map_err(|_| refused("no random numbers".to_owned()))?;
+        let (offer, mut coding) = relay.offer_coding(peer, &listener.coding).unzip();
         let open = ToFar::Open {
             token,
             target: target.clone(),
             client: client.to_string(),
+            session,
+            coding: offer,
         };
         let mut frames = FrameReader::new(recv, Bytes::new());
         let first = async {
@@ -98,7 +121,13 @@ impl FarHalf {
         let first = timeout(OPEN_TIMEOUT, first).await;
         let lost = |why: String| refused(format!("{target} cannot be reached: {why}"));
         match first {
-            Ok(Ok(Some(ToNear::Server { fingerprint }))) => {
+            Ok(Ok(Some(ToNear::Server {
+                fingerprint,
+                cutting,
+            }))) => {
+                if let (Some(coding), Some(cutting)) = (&mut coding, &cutting) {
+                    coding.set_peer_cutting(cutting);
+                }
                 info!(%target, peer = relay.peer_name(peer), fingerprint, "connected");
             }
             Ok(Ok(Some(ToNear::Ended { reason, text }))) => {
@@ -122,6 +151,9 @@ impl FarHalf {
             token,
             target: target.clone(),
             stream: send.key(),
+            coding,
+            session,
+            next_coded: AtomicU32::new(0),
             send: AsyncMutex::new(send),
             replies: AsyncMutex::new(from_reader),
             end: ended,
@@ -164,6 +196,20 @@ impl FarHalf {
             Ok(()) => Ok(()),
             Err(_) => Err(self.wait_for_end().await),
         }
+    }
+
+    /// Returns the number of a new coded channel, and the coding of its data. Returns `None` if the
+    /// session has no coding.
+    pub(super) fn code_channel(&self, relay: &Relay) -> Option<(u32, StreamCoding)> {
+        let coding = self.coding.as_ref()?;
+        let number = self.next_coded.fetch_add(1, Relaxed);
+        let stream = CodedStreamId {
+            peer: self.peer,
+            is_near: true,
+            session: self.session,
+            number,
+        };
+        Some((number, relay.stream_coding(coding, stream, self.stream)))
     }
 
     /// Waits until the session has ended. Returns the reason.

@@ -296,8 +296,8 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
             false => Err(unavailable("a connection has one server")),
         };
     }
-    let via = client.listener.via;
-    let opened = FarHalf::open(&client.relay, &named.server, via, client.address).await?;
+    let names = (client.address, client.session);
+    let opened = FarHalf::open(&client.relay, &named.server, &client.listener, names).await?;
     let far = Arc::new(opened);
     client.far.send_replace(Some(far.clone()));
     Ok((far, named.user.to_owned()))

@@ -217,7 +217,7 @@ impl<'a> SftpChannel<'a> {
     async fn write_far(&self, send: &mut FrameWriter) -> ChannelEnd {
         let mut has_sent_end = false;
         loop {
-            if send.flush().await.is_err() {
+            if send.advance().await.is_err() {
                 // The far half reports the reason on the other stream.
                 std::future::pending::<()>().await;
             }
@@ -227,7 +227,12 @@ impl<'a> SftpChannel<'a> {
                 has_sent_end = true;
                 send.queue(ChannelMessage::Eof.encode());
             } else {
-                self.state.wait(SftpTask::StreamWriter).await;
+                tokio::select! {
+                    biased;
+                    () = self.state.wait(SftpTask::StreamWriter) => {}
+                    // `advance` reports the error again.
+                    _ = send.flush_when_idle() => {}
+                }
             }
         }
     }

@@ -7,6 +7,7 @@
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use relay::{
+    optimise::{CodingCounters, CodingSnapshot},
     status::{DirectionMeter, OpenTransfer, TransferConclusion},
     transfer_log::{self, TransferType, path_text},
 };
@@ -24,6 +25,8 @@ pub(super) struct Transfers {
     open: HashMap<u64, Transfer>,
     /// Whether downloads wait for the far half.
     are_downloads_on_far: bool,
+    /// Counters of the channel's coding, and their latest values. `None` if the data are not coded.
+    coding: Option<(Arc<CodingCounters>, CodingSnapshot)>,
     /// Notified when the operator stops a transfer.
     stops: Arc<Notify>,
 }
@@ -34,6 +37,8 @@ struct Transfer {
     path: String,
     direction: FileDirection,
     started: Instant,
+    /// Number of bytes since the latest call of [`Transfers::share_coding`].
+    moved_bytes: u64,
     /// Task that waits for the operator.
     stop: JoinHandle<()>,
 }
@@ -53,6 +58,7 @@ impl Transfers {
             user,
             open: HashMap::new(),
             are_downloads_on_far: false,
+            coding: None,
             stops: Arc::default(),
         }
     }
@@ -60,6 +66,31 @@ impl Transfers {
     /// Returns the notification that the operator has stopped a transfer.
     pub(super) fn stops(&self) -> Arc<Notify> {
         self.stops.clone()
+    }
+
+    /// Sets the counters of the channel's coding.
+    pub(super) fn set_coding_counters(&mut self, counters: Arc<CodingCounters>) {
+        self.coding = Some((counters, CodingSnapshot::default()));
+    }
+
+    /// Adds the coding since the latest call to the open transfers, by their bytes.
+    fn share_coding(&mut self) {
+        let Some((counters, latest)) = &mut self.coding else {
+            return;
+        };
+        let moved_bytes = self.open.values().map(|it| it.moved_bytes).sum();
+        if moved_bytes == 0 {
+            return;
+        }
+        let now = counters.snapshot();
+        let increase = now.since(latest);
+        *latest = now;
+        for transfer in self.open.values_mut() {
+            let part = std::mem::take(&mut transfer.moved_bytes);
+            transfer
+                .status
+                .add_coding(&increase.share(part, moved_bytes));
+        }
     }
 
     /// Records an event of the session.
@@ -91,21 +122,28 @@ impl Transfers {
                     path,
                     direction,
                     started: Instant::now(),
+                    moved_bytes: 0,
                     stop,
                 };
+                self.share_coding();
                 self.open.insert(handle, transfer);
             }
             TransferEvent::Bytes { handle, count } => {
-                if let Some(transfer) = self.open.get(&handle) {
+                if let Some(transfer) = self.open.get_mut(&handle) {
+                    transfer.moved_bytes += count;
                     let (up, down) = transfer.status.meters();
                     let meter = match transfer.direction {
                         FileDirection::Upload => up,
                         FileDirection::Download => down,
                     };
                     meter.add_bytes(usize::try_from(count).unwrap_or(usize::MAX));
+                    if transfer.moved_bytes >= SHARED_BYTES {
+                        self.share_coding();
+                    }
                 }
             }
             TransferEvent::Finished { handle, outcome } => {
+                self.share_coding();
                 let Some(transfer) = self.open.remove(&handle) else {
                     return;
                 };
@@ -155,3 +193,5 @@ fn record_wait(meter: &DirectionMeter, is_on_far: bool) {
         false => meter.start_tcp_wait(),
     }
 }
+/// Number of bytes of a transfer after which its share of the coding is counted.
+const SHARED_BYTES: u64 = 4 * 1024 * 1024;

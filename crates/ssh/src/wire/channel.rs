@@ -19,6 +19,8 @@ pub(crate) struct Channel {
     pub(crate) terminal: Option<Terminal>,
     /// Environment variables that the client has requested.
     pub(crate) environment: Vec<(String, String)>,
+    /// Number of the channel within the session, if its data are coded. `None` if they are not.
+    pub(crate) coded: Option<u32>,
 }
 
 /// Program that the server starts for a channel.
@@ -117,6 +119,10 @@ impl Channel {
             put_bytes(body, name.as_bytes());
             put_bytes(body, value.as_bytes());
         });
+        body.push(u8::from(self.coded.is_some()));
+        if let Some(number) = self.coded {
+            body.extend_from_slice(&number.to_be_bytes());
+        }
         super::encode(CHANNEL, &body)
     }
 
@@ -154,6 +160,10 @@ impl Channel {
             program,
             terminal,
             environment: fields.list(|fields| Ok((fields.text()?, fields.text()?)))?,
+            coded: match fields.flag()? {
+                true => Some(fields.u32()?),
+                false => None,
+            },
         };
         fields.end(channel)
     }
@@ -301,6 +311,7 @@ mod tests {
                     modes: vec![(1, 3), (53, 1)],
                 }),
                 environment: vec![("LANG".to_owned(), "C".to_owned())],
+                coded: Some(7),
             };
             let frame = channel.encode();
             assert_eq!(Channel::decode(frame[4], frame.slice(5..)), Ok(channel));

@@ -1,12 +1,17 @@
 //! Frames of a stream, and the fields in their bodies.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use link::{RecvStream, SendStream, StreamError};
+use relay::optimise::{CodingCounters, StreamCoding};
 use sftp::{EncodedMessage, Rope};
+use tokio::time::sleep;
 
-use super::WireError;
+use super::{
+    WireError,
+    coded_data::{CODED, CODED_MIN_BYTES, DETACHED, DataDecoder, DataEncoder},
+};
 
 /// Frame of a stream, or a part of a frame with data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub(crate) enum Frame {
 pub(crate) struct FrameReader {
     stream: RecvStream,
     splitter: FrameSplitter,
+    /// Decoder of the data. `None` if the data are not coded.
+    coder: Option<Box<DataDecoder>>,
 }
 
 /// Writer of the frames of a stream.
@@ -40,6 +47,8 @@ pub(crate) struct FrameWriter {
     stream: SendStream,
     /// Parts of frames that the stream has not accepted yet. A cancelled write leaves them here.
     queue: VecDeque<Bytes>,
+    /// Encoder of the data. `None` if the data are not coded.
+    coder: Option<Box<DataEncoder>>,
 }
 
 impl FrameWriter {
@@ -47,26 +56,67 @@ impl FrameWriter {
         Self {
             stream,
             queue: VecDeque::new(),
+            coder: None,
         }
     }
 
-    /// Returns the stream, for its end.
+    /// Codes the data of all further frames.
+    pub(crate) fn set_coding(&mut self, coding: &StreamCoding, counters: &Arc<CodingCounters>) {
+        self.coder = Some(Box::new(DataEncoder::new(coding, counters)));
+    }
+
+    /// Returns the stream.
     pub(crate) fn stream(&mut self) -> &mut SendStream {
         &mut self.stream
     }
 
+    /// Ends the stream. All frames must be in the stream.
+    pub(crate) fn finish(&mut self) {
+        if let Some(coder) = &mut self.coder {
+            coder.record_finish();
+        }
+        self.stream.finish();
+    }
+
     /// Queues a complete frame. The caller flushes the queue afterwards.
     pub(crate) fn queue(&mut self, frame: Bytes) {
-        self.queue.push_back(frame);
+        match &mut self.coder {
+            Some(coder) => coder.push_frame(frame, false),
+            None => self.queue.push_back(frame),
+        }
     }
 
     /// Queues a message of an SFTP session. The caller flushes the queue afterwards.
     pub(crate) fn queue_sftp(&mut self, message: EncodedMessage) {
-        let mut head = BytesMut::with_capacity(HEADER_BYTES + message.head.len());
-        head.extend_from_slice(&header(message.kind, message.body_len()));
-        head.extend_from_slice(&message.head);
-        self.queue.push_back(head.freeze());
+        let EncodedMessage { kind, head, data } = &message;
+        if let Some(coder) = &mut self.coder
+            && data.len() >= CODED_MIN_BYTES
+        {
+            return coder.push_message(*kind, head, data);
+        }
+        let mut start = BytesMut::with_capacity(HEADER_BYTES + head.len());
+        put_header(&mut start, *kind, message.body_len());
+        start.extend_from_slice(head);
+        if self.coder.is_some() {
+            for piece in data.pieces() {
+                start.extend_from_slice(piece);
+            }
+            return self.queue(start.freeze());
+        }
+        self.queue.push_back(start.freeze());
         self.queue.extend(message.data);
+    }
+
+    /// Queues bytes of type `kind`. The caller flushes the queue afterwards.
+    fn queue_data(&mut self, kind: u8, data: Bytes) {
+        match &mut self.coder {
+            Some(coder) if data.len() >= CODED_MIN_BYTES => coder.push_stream(kind, &data),
+            Some(coder) => coder.push_frame(encode(kind, &data), true),
+            None => {
+                self.queue.push_back(header(kind, data.len()));
+                self.queue.push_back(data);
+            }
+        }
     }
 
     /// Writes all queued frames. The method is cancel safe.
@@ -74,9 +124,42 @@ impl FrameWriter {
     /// # Errors
     /// The error of the stream.
     pub(crate) async fn flush(&mut self) -> Result<(), StreamError> {
+        self.write_queue(true).await
+    }
+
+    /// Writes the queued frames, except for data that may wait for further data. The method is
+    /// cancel safe.
+    ///
+    /// # Errors
+    /// The error of the stream.
+    pub(crate) async fn advance(&mut self) -> Result<(), StreamError> {
+        self.write_queue(false).await
+    }
+
+    /// Returns the time after which the caller flushes the queue, if no further frame follows.
+    /// Returns `None` if no frame waits.
+    pub(crate) fn flush_delay(&self) -> Option<Duration> {
+        self.coder.as_ref().and_then(|coder| coder.flush_delay())
+    }
+
+    async fn write_queue(&mut self, is_all: bool) -> Result<(), StreamError> {
+        self.write_parts().await?;
+        let Some(coder) = &mut self.coder else {
+            return Ok(());
+        };
+        coder
+            .code(is_all, &mut self.stream, &mut self.queue)
+            .await?;
+        self.write_parts().await
+    }
+
+    async fn write_parts(&mut self) -> Result<(), StreamError> {
         while let Some(part) = self.queue.front() {
             self.stream.write(part.clone()).await?;
             self.queue.pop_front();
+        }
+        if let Some(coder) = &mut self.coder {
+            coder.record_sent();
         }
         Ok(())
     }
@@ -90,14 +173,27 @@ impl FrameWriter {
         self.flush().await
     }
 
-    /// Writes a frame with data of type `kind`.
+    /// Writes a frame with data of type `kind`. The data may wait for further data.
     ///
     /// # Errors
     /// The error of the stream.
     pub(crate) async fn write_data(&mut self, kind: u8, data: Bytes) -> Result<(), StreamError> {
-        self.queue(header(kind, data.len()));
-        self.queue(data);
-        self.flush().await
+        self.queue_data(kind, data);
+        self.advance().await
+    }
+
+    /// Flushes the queue, after a short time if further data may follow. Returns only if the stream
+    /// breaks. The method is cancel safe.
+    pub(crate) async fn flush_when_idle(&mut self) -> StreamError {
+        if let Some(delay) = self.flush_delay() {
+            if !delay.is_zero() {
+                sleep(delay).await;
+            }
+            if let Err(error) = self.flush().await {
+                return error;
+            }
+        }
+        std::future::pending().await
     }
 }
 
@@ -115,7 +211,16 @@ impl FrameReader {
     pub(crate) fn new(stream: RecvStream, first: Bytes) -> Self {
         let mut splitter = FrameSplitter::default();
         splitter.bytes.push(first);
-        Self { stream, splitter }
+        Self {
+            stream,
+            splitter,
+            coder: None,
+        }
+    }
+
+    /// Expects coded data in all further frames.
+    pub(crate) fn set_coding(&mut self, coding: &StreamCoding, counters: &Arc<CodingCounters>) {
+        self.coder = Some(Box::new(DataDecoder::new(coding, counters)));
     }
 
     /// Returns the next frame, or `None` at the end of the stream. The method is cancel safe.
@@ -124,16 +229,50 @@ impl FrameReader {
     /// [`WireError`] if the stream broke or contains an invalid frame.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>, WireError> {
         loop {
+            if let Some(coder) = &mut self.coder {
+                if let Some(piece) = coder.next_piece() {
+                    return Ok(Some(piece));
+                }
+                coder.decode(&mut self.stream).await?;
+            }
             if let Some(frame) = self.splitter.next_frame()? {
-                return Ok(Some(frame));
+                match self.attach(frame)? {
+                    Some(frame) => return Ok(Some(frame)),
+                    None => continue,
+                }
             }
             match self.stream.read().await {
                 Ok(Some(bytes)) => self.splitter.bytes.push(bytes),
-                Ok(None) if self.splitter.is_at_boundary() => return Ok(None),
+                Ok(None) if self.is_at_boundary() => return Ok(None),
                 Ok(None) => return Err(WireError::Truncated),
                 Err(error) => return Err(WireError::Lost(error.to_string())),
             }
         }
+    }
+
+    /// Returns the frame with its data. Returns `None` if the frame contains only coded data.
+    fn attach(&mut self, frame: Frame) -> Result<Option<Frame>, WireError> {
+        let kind = frame.kind();
+        match (frame, &mut self.coder) {
+            (Frame::Piece { kind: CODED, data }, Some(coder)) => {
+                coder.push(data);
+                Ok(None)
+            }
+            (
+                Frame::Whole {
+                    kind: DETACHED,
+                    body,
+                },
+                Some(coder),
+            ) => coder.attach(body),
+            _ if matches!(kind, CODED | DETACHED) => Err(WireError::UnknownType(kind)),
+            (frame, _) => Ok(Some(frame)),
+        }
+    }
+
+    fn is_at_boundary(&self) -> bool {
+        let coder = self.coder.as_ref();
+        self.splitter.is_at_boundary() && coder.is_none_or(|coder| coder.is_at_boundary())
     }
 
     /// Waits until the stream has failed. Returns the error.
@@ -175,7 +314,7 @@ impl FrameSplitter {
                 self.next = Some((kind, length));
                 continue;
             };
-            if !has_pieces(kind) {
+            if !Frame::has_pieces(kind) {
                 if self.bytes.len() < left {
                     return Ok(None);
                 }
@@ -198,24 +337,37 @@ impl FrameSplitter {
     }
 }
 
-/// Whether the body of a frame of this type arrives in pieces.
-fn has_pieces(kind: u8) -> bool {
-    matches!(kind, DATA | EXTENDED)
+impl Frame {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Whole { kind, .. } | Self::Piece { kind, .. } => *kind,
+        }
+    }
+
+    /// Whether the body of a frame of this type arrives in pieces.
+    pub(super) fn has_pieces(kind: u8) -> bool {
+        matches!(kind, DATA | EXTENDED | CODED)
+    }
 }
 
 /// Returns the header of a frame. The body follows the header.
-fn header(kind: u8, length: usize) -> Bytes {
+pub(super) fn header(kind: u8, length: usize) -> Bytes {
     let mut header = BytesMut::with_capacity(HEADER_BYTES);
-    let length = u32::try_from(length).expect("a body is shorter than 4 GiB");
-    header.extend_from_slice(&length.to_be_bytes());
-    header.extend_from_slice(&[kind]);
+    put_header(&mut header, kind, length);
     header.freeze()
+}
+
+/// Appends the header of a frame.
+pub(super) fn put_header(out: &mut BytesMut, kind: u8, length: usize) {
+    let length = u32::try_from(length).expect("a body is shorter than 4 GiB");
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&[kind]);
 }
 
 /// Returns a complete frame.
 pub(super) fn encode(kind: u8, body: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(HEADER_BYTES + body.len());
-    frame.extend_from_slice(&header(kind, body.len()));
+    put_header(&mut frame, kind, body.len());
     frame.extend_from_slice(body);
     frame.freeze()
 }
@@ -253,6 +405,13 @@ impl Fields {
             1 => Ok(true),
             _ => Err(self.malformed()),
         }
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+        let bytes = self.take(8)?;
+        Ok(u64::from_be_bytes(
+            bytes[..].try_into().expect("eight bytes"),
+        ))
     }
 
     pub(super) fn u32(&mut self) -> Result<u32, WireError> {

@@ -2,9 +2,10 @@
 //!
 //! A stream consists of frames: the length of the body (four bytes), the type (one byte), and the
 //! body. Each session has one stream, and each channel has one more. The first message of a stream
-//! starts with the version.
+//! starts with the version. The data of a channel may be coded (`coded_data`).
 
 pub(crate) mod channel;
+mod coded_data;
 mod frame;
 pub(crate) mod session;
 
@@ -44,6 +45,9 @@ pub(crate) enum WireError {
     /// The stream ended within a message.
     #[error("the stream ended within a message")]
     Truncated,
+    /// The coded data are not valid, or a chunk does not arrive.
+    #[error("{0}")]
+    Coding(String),
     /// The stream broke.
     #[error("{0}")]
     Lost(String),

@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use net::target::HostPort;
+use relay::wire::{CodingOffer, CutParameters};
 use russh::{MethodKind, MethodSet};
 
 use super::{
@@ -24,6 +25,10 @@ pub(crate) enum ToFar {
         target: HostPort,
         /// Address of the client, for logs.
         client: String,
+        /// Number of the session, for requests for chunks.
+        session: u64,
+        /// Coding that the near half offers for the data of channels.
+        coding: Option<CodingOffer>,
     },
     /// Request for the methods that the server offers to a user.
     Methods {
@@ -78,6 +83,9 @@ pub(crate) enum ToNear {
     Server {
         /// SHA-256 fingerprint of the host key.
         fingerprint: String,
+        /// Parameters by which the far gateway cuts data into chunks. `None` if it has no chunk
+        /// store for the session.
+        cutting: Option<CutParameters>,
     },
     /// The session is impossible, or has ended.
     Ended {
@@ -165,11 +173,15 @@ impl ToFar {
                 token,
                 target,
                 client,
+                session,
+                coding,
             } => {
                 body.push(VERSION);
                 body.extend_from_slice(token);
                 put_bytes(&mut body, target.to_string().as_bytes());
                 put_bytes(&mut body, client.as_bytes());
+                body.extend_from_slice(&session.to_be_bytes());
+                put_bytes(&mut body, &CodingOffer::encode(coding.as_ref()));
                 OPEN
             }
             Self::Methods { user } => {
@@ -232,6 +244,11 @@ impl ToFar {
                     token: token[..].try_into().expect("the token has 16 bytes"),
                     target: target.ok_or(fields.malformed())?,
                     client: fields.text()?,
+                    session: fields.u64()?,
+                    coding: {
+                        let offer = CodingOffer::decode(kind, &fields.bytes()?);
+                        offer.map_err(|_| fields.malformed())?
+                    },
                 }
             }
             METHODS => Self::Methods {
@@ -289,8 +306,15 @@ impl ToNear {
     pub(crate) fn encode(&self) -> Bytes {
         let mut body = Vec::new();
         let kind = match self {
-            Self::Server { fingerprint } => {
+            Self::Server {
+                fingerprint,
+                cutting,
+            } => {
                 put_bytes(&mut body, fingerprint.as_bytes());
+                body.push(u8::from(cutting.is_some()));
+                if let Some(cutting) = cutting {
+                    put_bytes(&mut body, &cutting.encode());
+                }
                 SERVER
             }
             Self::Ended { reason, text } => {
@@ -351,6 +375,13 @@ impl ToNear {
         let message = match kind {
             SERVER => Self::Server {
                 fingerprint: fields.text()?,
+                cutting: match fields.flag()? {
+                    true => {
+                        let cutting = CutParameters::decode(kind, &fields.bytes()?);
+                        Some(cutting.map_err(|_| fields.malformed())?)
+                    }
+                    false => None,
+                },
             },
             ENDED => Self::Ended {
                 reason: match fields.u8()? {
@@ -423,7 +454,14 @@ const KEY_KNOWN: u8 = 38;
 
 #[cfg(test)]
 mod tests {
+    use relay::wire::StoreTerms;
+
     use super::*;
+
+    const CUTTING: CutParameters = CutParameters {
+        id: 1,
+        secret: [5; 32],
+    };
 
     #[test]
     fn messages_to_the_far_half_read_back() {
@@ -434,6 +472,15 @@ mod tests {
                 token: [7; 16],
                 target,
                 client: "10.0.0.1:5".to_owned(),
+                session: 9,
+                coding: Some(CodingOffer {
+                    compresses: true,
+                    store: Some(StoreTerms {
+                        tenant: "a".to_owned(),
+                        downloads: true,
+                        cutting: CUTTING,
+                    }),
+                }),
             },
             ToFar::Methods { user: user.clone() },
             ToFar::Password {
@@ -478,6 +525,7 @@ mod tests {
         for message in [
             ToNear::Server {
                 fingerprint: text.clone(),
+                cutting: Some(CUTTING),
             },
             ToNear::Ended {
                 reason: EndReason::HostKey,

@@ -13,10 +13,16 @@ use std::{
 
 use link::{Identity, Link, PeerConfig, PublicKey};
 use net::target::AllowList;
-use relay::{Relay, Sessions, far, near, service::FarService, settings::RelaySettings};
+use relay::{
+    Relay, Sessions, far, near,
+    optimise::StoresSettings,
+    service::FarService,
+    settings::{ListenerCoding, RelaySettings},
+};
 use ssh::{ChannelKind, EarlyReplies, FarSsh, HostKey, PublicKeyWay, SshListener, SshNear};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch};
+use units::ByteCount;
 
 /// Two gateways with an OpenSSH server behind the far gateway.
 pub(crate) struct World {
@@ -44,6 +50,8 @@ pub(crate) struct WorldSettings {
     pub(crate) allow: Option<String>,
     /// Further lines of the server's configuration.
     pub(crate) server_options: String,
+    /// Whether both gateways have chunk stores.
+    pub(crate) has_stores: bool,
 }
 
 impl World {
@@ -82,6 +90,7 @@ impl World {
                 early: EarlyReplies::Held,
                 public_key: vec![PublicKeyWay::Key],
                 channels: vec![ChannelKind::Sftp, ChannelKind::Exec, ChannelKind::Shell],
+                coding: ListenerCoding::default(),
             },
             far: FarSsh {
                 known_hosts: Some(path("known_hosts")),
@@ -93,6 +102,7 @@ impl World {
             },
             allow: None,
             server_options: String::new(),
+            has_stores: false,
         };
         let address = free_address();
         settings.listener.target = Some(address.to_string().parse().expect("a server"));
@@ -105,7 +115,8 @@ impl World {
         let allow = AllowList(vec![allow.parse().expect("an entry")]);
         let host_key = HostKey::load_or_create(&settings.listener.host_key_file);
         let host_key = host_key.expect("a host key");
-        let (near, far, sessions) = pair(allow, ssh::far_services(settings.far));
+        let stores = settings.has_stores.then_some(folder.path());
+        let (near, far, sessions) = pair(allow, ssh::far_services(settings.far), stores);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("bound");
         let service = SshNear::new(Arc::new(settings.listener), host_key);
@@ -215,16 +226,26 @@ impl Drop for OpenSshServer {
     }
 }
 
-/// Starts two relays that are peers. The far relay offers `services`.
-pub(crate) fn pair(
+/// Starts two relays that are peers. The far relay offers `services`. The chunk stores of both
+/// gateways are in the folder `stores`.
+fn pair(
     allow: AllowList,
     services: Vec<Arc<dyn FarService>>,
+    stores: Option<&Path>,
 ) -> (Relay, Relay, [Sessions; 2]) {
+    let store = |name: &str| {
+        stores.map(|folder| StoresSettings {
+            folder: folder.join(name),
+            size_max: ByteCount::gibibytes(1),
+        })
+    };
     let [near, far] = [(); 2].map(|()| Identity::generate());
     let keys = (near.public_key(), far.public_key());
-    let (far, far_sessions) = relay(far, (keys.0, None), allow, services);
+    let (far, far_sessions) = relay(far, (keys.0, None), allow, services, store("far_store"));
     let endpoint = Some(far.link().local_addr());
-    let (near, near_sessions) = relay(near, (keys.1, endpoint), AllowList::default(), Vec::new());
+    let (allow, services) = (AllowList::default(), Vec::new());
+    let store = store("near_store");
+    let (near, near_sessions) = relay(near, (keys.1, endpoint), allow, services, store);
     (near, far, [near_sessions, far_sessions])
 }
 
@@ -233,6 +254,7 @@ fn relay(
     (peer, endpoint): (PublicKey, Option<SocketAddr>),
     allow: AllowList,
     services: Vec<Arc<dyn FarService>>,
+    stores: Option<StoresSettings>,
 ) -> (Relay, Sessions) {
     let of_link = PeerConfig {
         name: "other".to_owned(),
@@ -245,7 +267,7 @@ fn relay(
     settings.peers[0].allow = allow;
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let link = Link::start(socket, settings.link.clone()).expect("a link");
-    let (relay, sessions) = Relay::builder(link, settings).build();
+    let (relay, sessions) = Relay::builder(link, settings).stores(stores).build();
     let (_, current) = watch::channel(relay.clone());
     tokio::spawn(far::serve(current, None, services));
     (relay, sessions)
@@ -257,7 +279,7 @@ pub(crate) async fn listener_without_a_peer(world: &World) -> SocketAddr {
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let endpoint = silent.local_addr().expect("bound");
     let peer = (other.public_key(), Some(endpoint));
-    let (near, sessions) = relay(own, peer, AllowList::default(), Vec::new());
+    let (near, sessions) = relay(own, peer, AllowList::default(), Vec::new(), None);
     // The relay ends with the runtime of the test.
     std::mem::forget((silent, sessions));
     let host_key = HostKey::load_or_create(&world.path("near_host_key")).expect("a key");
@@ -270,6 +292,7 @@ pub(crate) async fn listener_without_a_peer(world: &World) -> SocketAddr {
         early: EarlyReplies::Held,
         public_key: vec![PublicKeyWay::Key],
         channels: vec![ChannelKind::Exec],
+        coding: ListenerCoding::default(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("bound");
@@ -345,6 +368,15 @@ pub(crate) async fn run_async_with(mut command: Command, input: Vec<u8>) -> Outp
     run.await.expect("no panic")
 }
 
+/// Runs `sftp` with a batch of commands.
+pub(crate) async fn sftp(world: &World, batch: &str) -> Output {
+    let mut command = Command::new("sftp");
+    command.args(world.options()).args(["-b", "-"]);
+    command.args(["-P", &world.listener.port().to_string()]);
+    command.arg(world.destination()).env_remove("SSH_AUTH_SOCK");
+    run_async_with(command, batch.as_bytes().to_vec()).await
+}
+
 /// Returns standard error as text.
 pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -365,6 +397,19 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
         .collect()
+}
+
+/// Returns bytes of a text. Its words recur, but its lines do not.
+pub(crate) fn text(length: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(length + 80);
+    let mut number = 0_u64;
+    while text.len() < length {
+        number += 1;
+        let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        writeln!(text, "line {number}: the value {hash:x} of the table").expect("memory");
+    }
+    text.truncate(length);
+    text
 }
 
 pub(crate) fn read(path: &Path) -> Vec<u8> {

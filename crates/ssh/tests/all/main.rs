@@ -4,6 +4,7 @@
     reason = "plays the clients and servers around two gateways"
 )]
 
+mod coding;
 mod common;
 mod exec;
 mod leaving;

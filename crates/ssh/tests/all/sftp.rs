@@ -10,7 +10,7 @@ use std::{
 use ssh::EarlyReplies;
 
 use crate::{
-    common::{TIMEOUT, World, assert_success, errors, pattern, read, run_async, run_async_with},
+    common::{TIMEOUT, World, assert_success, errors, pattern, read, run_async, sftp},
     raw_sftp::{answer, number, packet, string},
 };
 
@@ -247,13 +247,4 @@ async fn a_client_without_open_files_reserves_no_memory() {
     let _ = client.wait();
     assert_eq!(idle_bytes, budget_bytes);
     assert!(budget_bytes - open_bytes >= 64 << 20, "{open_bytes}");
-}
-
-/// Runs `sftp` with a batch of commands.
-async fn sftp(world: &World, batch: &str) -> std::process::Output {
-    let mut command = Command::new("sftp");
-    command.args(world.options()).args(["-b", "-"]);
-    command.args(["-P", &world.listener.port().to_string()]);
-    command.arg(world.destination()).env_remove("SSH_AUTH_SOCK");
-    run_async_with(command, batch.as_bytes().to_vec()).await
 }

@@ -239,7 +239,10 @@ impl Session {
     ) -> Result<(), ReachError> {
         let session = self.shared.session_number();
         let service = |peer| {
-            let (coding, negotiated) = self.shared.offer(peer, &self.listener.config).unzip();
+            let (coding, negotiated) = self
+                .shared
+                .offer(peer, &self.listener.config.coding)
+                .unzip();
             let version = self.shared.peer_versions.version_of(peer, Instant::now());
             let service = Service::FtpSession {
                 version,
