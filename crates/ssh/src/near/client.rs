@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -34,6 +34,8 @@ pub(super) struct Client {
     pub(super) login: AsyncMutex<LoginState>,
     /// Whether the gateway has accepted the client's log-in.
     pub(super) is_logged_in: watch::Sender<bool>,
+    /// Whether the client's identification is that of OpenSSH.
+    pub(super) is_openssh: AtomicBool,
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
@@ -64,6 +66,7 @@ impl Client {
             far: watch::Sender::new(far),
             login: AsyncMutex::default(),
             is_logged_in: watch::Sender::new(false),
+            is_openssh: AtomicBool::new(false),
             channels: watch::Sender::new(0),
             memory,
             refusal: Mutex::default(),

@@ -1,7 +1,11 @@
 //! Requests of one client. The methods run in the task of the connection, which serves all channels
 //! of the client. After the log-in, the methods therefore never wait.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use russh::{
@@ -141,6 +145,8 @@ impl Handler for ClientHandler {
         if let Some(end) = self.client.refused() {
             return session.disconnect(end.code(), &end.text, "");
         }
+        let is_openssh = session.remote_sshid().starts_with(b"SSH-2.0-OpenSSH_");
+        self.client.is_openssh.store(is_openssh, Ordering::Relaxed);
         self.client.is_logged_in.send_replace(true);
         Ok(())
     }

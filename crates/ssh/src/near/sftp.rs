@@ -1,12 +1,18 @@
 //! The subsystem `sftp` of one client: the near half of the SFTP session, between the client's
 //! channel and the stream of the channel.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    future::pending,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use bytes::{Bytes, BytesMut};
 use russh::{ChannelMsg, ChannelReadHalf};
 use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     client_end::{ChannelEnd, ClientEnd, STALL_TIMEOUT},
@@ -25,8 +31,8 @@ pub(super) struct SftpChannel<'a> {
     far: &'a FarHalf,
     state: Mutex<State>,
     /// Wakes each task whenever the state has changed. There is one task for each direction of each
-    /// end.
-    changes: [Notify; 4],
+    /// end, and one for the time.
+    changes: [Notify; 5],
     _read_ahead: ReadAheadShare,
 }
 
@@ -57,6 +63,7 @@ impl<'a> SftpChannel<'a> {
         let settings = NearSettings {
             early: client.early(),
             read_ahead_max: read_ahead.bytes(),
+            is_openssh: client.is_openssh(),
             ..settings
         };
         Self {
@@ -69,7 +76,7 @@ impl<'a> SftpChannel<'a> {
                 has_client_ended: false,
                 is_written: true,
             }),
-            changes: [(); 4].map(|()| Notify::new()),
+            changes: [(); 5].map(|()| Notify::new()),
             _read_ahead: read_ahead,
         }
     }
@@ -86,6 +93,7 @@ impl<'a> SftpChannel<'a> {
             end = self.read_far(frames) => end,
             end = self.write_client() => end,
             end = self.write_far(send) => end,
+            end = self.pass_time() => end,
             () = self.client.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
             () = self.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
         };
@@ -191,7 +199,7 @@ impl<'a> SftpChannel<'a> {
         loop {
             if send.flush().await.is_err() {
                 // The far half reports the reason on the other stream.
-                std::future::pending::<()>().await;
+                pending::<()>().await;
             }
             if let Some(message) = self.next_far_message() {
                 send.queue_sftp(message);
@@ -200,6 +208,26 @@ impl<'a> SftpChannel<'a> {
                 send.queue(ChannelMessage::Eof.encode());
             } else {
                 self.changes[3].notified().await;
+            }
+        }
+    }
+
+    /// States the time whenever the session needs it.
+    async fn pass_time(&self) -> ChannelEnd {
+        loop {
+            let due = {
+                let state = self.lock();
+                state.session.next_due().map(|due| state.started + due)
+            };
+            let wait = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = wait => self.change(|_| ()),
+                () = self.changes[4].notified() => {}
             }
         }
     }
