@@ -16,7 +16,7 @@ use sftp::{
 
 use crate::{
     Tape,
-    sftp_near::{limits, name, request},
+    sftp_near::{limits, names, request},
 };
 
 /// Runs one input, which is a list of instructions.
@@ -78,7 +78,7 @@ impl World {
             }
             1 => {
                 self.is_valid = false;
-                let kind = 64 + tape.byte() % 8;
+                let kind = 64 + tape.byte() % 9;
                 let body = tape.slice().to_vec();
                 match ToFar::decode(kind, body.into()) {
                     Ok(message) => self.far.receive_from_near(message).ok(),
@@ -110,16 +110,21 @@ impl World {
             count => self.handles[tape.below(count)],
         };
         let run = u32::from(tape.byte() % 4);
-        let message = match tape.byte() % 8 {
+        let message = match tape.byte() % 9 {
             0 | 1 => {
                 let packet = without_id(request(tape));
                 let kind = packet.pieces().next().map_or(0, |piece| piece[0]);
                 let request = request_number;
                 if matches!(kind, kind::OPEN | kind::OPENDIR) {
                     let credit_bytes = u64::from(tape.short()) << (tape.byte() % 48);
+                    let is_early = kind == kind::OPEN && run == 3;
+                    if is_early {
+                        self.handles.push(request);
+                    }
                     ToFar::Open {
                         request,
                         credit_bytes,
+                        is_early,
                         packet,
                     }
                 } else {
@@ -127,7 +132,13 @@ impl World {
                 }
             }
             // Without an open handle, these messages would end the session.
-            2..=5 if self.handles.is_empty() => return Some(()),
+            2..=5 | 8 if self.handles.is_empty() => return Some(()),
+            8 => ToFar::HandleRequest {
+                request: request_number,
+                handle,
+                at: 1,
+                packet: vec![kind::FSTAT].into(),
+            },
             2 | 3 => ToFar::Write {
                 request: request_number,
                 handle,
@@ -193,7 +204,7 @@ impl World {
             (_, Request::Read { length, .. }) => {
                 Response::Data(vec![1; length.min(261_120) as usize].into())
             }
-            (_, Request::ReadDir { .. }) => Response::Names(vec![name(); 50]),
+            (_, Request::ReadDir { .. }) => Response::Names(names(50)),
             (_, Request::Extended(_)) => Response::Extended(limits()),
             _ => Response::Status(Status::ok()),
         };
@@ -274,6 +285,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
         &[9, 1, 15].repeat(3),
     ]
     .concat();
+    // The near half has answered the OPEN, and sends a WRITE, a FSTAT and CLOSE at once.
+    let early_upload = [
+        &[0][..],
+        &START[..5],
+        &[3, 3, 0, 0, 0, 26, 0, 0, 0, 3, 0, 0, 2, 0, 0, 9, 9],
+        &[3, 0, 0, 8, 3, 0, 0, 4, 9, 1, 15],
+        &[9, 1, 15].repeat(3),
+    ]
+    .concat();
     let listing = [
         &[1][..],
         &START[..5],
@@ -288,7 +308,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         &[0, 9, 0, 0, 0, 5, 101, 0, 0, 0, 1, 1, 2, 8],
     ]
     .concat();
-    vec![download, upload, listing, raw]
+    vec![download, upload, early_upload, listing, raw]
 }
 
 const READS_MAX: u64 = 1 << 20;

@@ -4,7 +4,7 @@
 //! Invariants: the half does not panic. Its memory has a limit. It answers each request at most
 //! once, and its bytes are whole packets.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use sftp::{
@@ -25,10 +25,12 @@ pub fn run(data: &[u8]) {
 /// Runs `data`. Returns the number of answers that the client received.
 pub(crate) fn play(data: &[u8]) -> usize {
     let mut tape = Tape::new(data);
-    let early = [EarlyReplies::Held, EarlyReplies::All, EarlyReplies::Off][tape.below(3)];
+    let options = tape.below(6);
+    let early = [EarlyReplies::Held, EarlyReplies::All, EarlyReplies::Off][options % 3];
     let settings = NearSettings {
         early,
         read_ahead_max: READ_AHEAD_MAX,
+        is_openssh: options >= 3,
         ..NearSettings::default()
     };
     let mut world = World {
@@ -40,6 +42,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
         answers: 0,
         is_greeted: false,
         is_valid: true,
+        now: Duration::ZERO,
     };
     for _ in 0..400 {
         if tape.is_over() || world.step(&mut tape).is_none() {
@@ -65,6 +68,7 @@ struct World {
     is_greeted: bool,
     /// Whether client and far half have sent only valid packets.
     is_valid: bool,
+    now: Duration,
 }
 
 impl World {
@@ -103,6 +107,11 @@ impl World {
                 self.write(request.encode(id))
             }
             9 => self.read_ahead(tape),
+            11 => {
+                self.now += Duration::from_millis(u64::from(tape.short()));
+                self.near.set_time(self.now);
+                Some(())
+            }
             _ => self.answer(tape),
         }
     }
@@ -129,7 +138,7 @@ impl World {
                 }
             }
             1 => {
-                let names = vec![name(); usize::from(tape.byte())];
+                let names = names(usize::from(tape.byte()));
                 let data = without_id(Response::Names(names));
                 ToNear::ReadAhead { handle, run, data }
             }
@@ -177,14 +186,18 @@ impl World {
                 let kind = packet.pieces().next().map_or(0, |piece| piece[0]);
                 let response = match kind {
                     kind::READ => Response::Data(vec![1; 100].into()),
-                    kind::READDIR => Response::Names(vec![name()]),
+                    kind::READDIR => Response::Names(names(1)),
+                    kind::STAT | kind::LSTAT => Response::Attrs(Attrs::default()),
                     kind::EXTENDED => Response::Extended(limits()),
                     _ => Response::Status(Status::ok()),
                 };
                 (request, response)
             }
-            ToFar::Close { request, .. } if !fails => (request, Response::Status(Status::ok())),
+            ToFar::HandleRequest { request, .. } | ToFar::Close { request, .. } if !fails => {
+                (request, Response::Status(Status::ok()))
+            }
             ToFar::Request { request, .. }
+            | ToFar::HandleRequest { request, .. }
             | ToFar::Open { request, .. }
             | ToFar::Write { request, .. }
             | ToFar::Close { request, .. } => (request, failure()),
@@ -225,10 +238,19 @@ impl World {
 
 /// Returns a request with a few handles and paths.
 pub(crate) fn request(tape: &mut Tape<'_>) -> Request {
-    let handle = Bytes::copy_from_slice(&[b'0' + tape.byte() % 5]);
-    let path = Bytes::from_static(b"/path");
+    let handle = match tape.byte() {
+        // Handles that the near half makes.
+        byte if byte >= 240 => format!("longhaul-{:016x}", byte - 240).into(),
+        byte => Bytes::copy_from_slice(&[b'0' + byte % 5]),
+    };
     let attrs = Attrs::default();
-    match tape.byte() % 14 {
+    let kind = tape.byte();
+    // Files within the folder `/path`.
+    let path = match kind / 14 {
+        0 => Bytes::from_static(b"/path"),
+        number => format!("/path/file-{number}").into(),
+    };
+    match kind % 14 {
         0 => Request::Open {
             path,
             flags: OpenFlags(u32::from(tape.byte() % 64)),
@@ -254,6 +276,7 @@ pub(crate) fn request(tape: &mut Tape<'_>) -> Request {
         10 => Request::ReadDir { handle },
         11 => Request::Extended(ExtendedRequest::Fsync { handle }),
         12 => Request::Extended(ExtendedRequest::Limits),
+        _ if tape.byte().is_multiple_of(2) => Request::Lstat { path },
         _ => Request::Stat { path },
     }
 }
@@ -268,12 +291,18 @@ fn without_id(response: Response) -> Rope {
     answer
 }
 
-pub(crate) fn name() -> Name {
-    Name {
-        name: Bytes::from_static(b"file"),
+/// Returns the names of small files.
+pub(crate) fn names(count: usize) -> Vec<Name> {
+    let name = |number| Name {
+        name: format!("file-{number}").into(),
         long_name: Bytes::from_static(b"-rw-r--r-- file"),
-        attrs: Attrs::default(),
-    }
+        attrs: Attrs {
+            size: Some(100),
+            permissions: Some(0o100_644),
+            ..Attrs::default()
+        },
+    };
+    (0..count).map(name).collect()
 }
 
 pub(crate) fn limits() -> Rope {
@@ -328,6 +357,27 @@ pub fn seeds() -> Vec<Vec<u8>> {
         &[9, 0, 0, 1, 99, 9, 0, 0, 4, 1, 3, 0, 10],
     ]
     .concat();
+    // OPEN, one WRITE and CLOSE, twice. The second OPEN has an early answer.
+    let early_upload = [
+        &[3][..],
+        &START,
+        &[1, 3, 0, 12, 3, 0, 0, 26, 10, 1, 1, 0],
+        &[3, 0, 7, 0, 0, 9, 9, 10, 1, 1, 3, 0, 3, 10, 1, 1],
+        &[3, 0, 0, 26, 3, 243, 7, 0, 0, 9, 9, 3, 243, 11, 3, 243, 3],
+        &[10, 1, 1, 0],
+        &ok(3),
+    ]
+    .concat();
+    // A folder, and its files in order.
+    let folder = [
+        &[0][..],
+        &START,
+        &[1, 3, 0, 2, 10, 1, 1, 0, 3, 0, 10],
+        &[9, 0, 0, 1, 99, 9, 0, 0, 4, 1, 3, 0, 10, 3, 0, 3, 10, 1, 1],
+        &[3, 0, 15, 10, 1, 1, 1, 3, 0, 29, 10, 1, 1, 2, 10, 1, 1, 3],
+        &[3, 0, 43, 3, 0, 27, 0, 3, 0, 41, 1, 11, 255, 255],
+    ]
+    .concat();
     let raw = [
         &[2][..],
         &START,
@@ -335,11 +385,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
         &[1, 2, 8],
     ]
     .concat();
-    vec![upload, broken_upload, download, listing, raw]
+    vec![
+        upload,
+        broken_upload,
+        download,
+        listing,
+        early_upload,
+        folder,
+        raw,
+    ]
 }
 
 const READ_AHEAD_MAX: u64 = 8 << 20;
 
-/// Limit of the memory in bytes: the read-ahead and the queues of the half. The test passes more
-/// than the half wants, but only a little.
-const MEMORY_MAX: u64 = READ_AHEAD_MAX + (16 << 20);
+/// Limit of the memory in bytes: the read-ahead, the queues, the listings of folders and the
+/// requests before the client's. The test passes more than the half wants, but only a little.
+const MEMORY_MAX: u64 = READ_AHEAD_MAX + (20 << 20);

@@ -34,7 +34,21 @@ pub enum ToFar {
         request: u64,
         /// Number of bytes that the far half may read ahead. Zero disables read-ahead.
         credit_bytes: u64,
+        /// Whether the near half has answered the OPEN. If it fails, requests of its handle have
+        /// the same answer, until CLOSE.
+        is_early: bool,
         /// Request of the client.
+        packet: Rope,
+    },
+    /// Request with a handle that the near half has made. A [`ToNear::Reply`] follows.
+    HandleRequest {
+        /// Number of the request.
+        request: u64,
+        /// Number of the handle.
+        handle: u64,
+        /// Position in the packet at which the handle of the server belongs.
+        at: u32,
+        /// Request of the client without the handle.
         packet: Rope,
     },
     /// WRITE to an open handle. A [`ToNear::Written`] or [`ToNear::Reply`] follows.
@@ -166,6 +180,7 @@ impl ToFar {
         let data = match self {
             Self::Init { packet, .. }
             | Self::Request { packet, .. }
+            | Self::HandleRequest { packet, .. }
             | Self::Open { packet, .. } => packet.len(),
             Self::Write { data, .. } => data.len(),
             _ => 0,
@@ -185,10 +200,20 @@ impl ToFar {
             Self::Open {
                 request,
                 credit_bytes,
+                is_early,
                 packet,
             } => {
-                let fields = [&request.to_be_bytes()[..], &credit_bytes.to_be_bytes()];
-                EncodedMessage::new(OPEN, &fields, packet)
+                let numbers = [request, credit_bytes].map(u64::to_be_bytes).concat();
+                EncodedMessage::new(OPEN, &[&numbers, &[u8::from(is_early)]], packet)
+            }
+            Self::HandleRequest {
+                request,
+                handle,
+                at,
+                packet,
+            } => {
+                let numbers = [request, handle].map(u64::to_be_bytes).concat();
+                EncodedMessage::new(HANDLE_REQUEST, &[&numbers, &at.to_be_bytes()], packet)
             }
             Self::Write {
                 request,
@@ -248,6 +273,13 @@ impl ToFar {
             OPEN => Self::Open {
                 request: reader.u64()?,
                 credit_bytes: reader.u64()?,
+                is_early: reader.flag()?,
+                packet: rest,
+            },
+            HANDLE_REQUEST => Self::HandleRequest {
+                request: reader.u64()?,
+                handle: reader.u64()?,
+                at: reader.u32()?,
                 packet: rest,
             },
             WRITE => Self::Write {
@@ -359,7 +391,8 @@ fn split(kind: u8, mut body: Rope) -> Result<(Bytes, Rope), BodyError> {
     let (length, has_data) = match kind {
         INIT => (1, true),
         REQUEST | REPLY => (8, true),
-        OPEN => (16, true),
+        OPEN => (17, true),
+        HANDLE_REQUEST => (20, true),
         WRITE => (24, true),
         CLOSE => (16, false),
         START => (28, false),
@@ -394,6 +427,7 @@ const CLOSE: u8 = 68;
 const START: u8 = 69;
 const CREDIT: u8 = 70;
 const STOP: u8 = 71;
+const HANDLE_REQUEST: u8 = 72;
 const VERSION: u8 = 80;
 const LIMITS: u8 = 81;
 const REPLY: u8 = 82;
@@ -413,14 +447,15 @@ mod tests {
     }
 
     prop_compose! {
-        fn to_far()(which in 0..8, number: u64, handle: u64, run: u32, other: u64, data in rope())
+        fn to_far()(which in 0..9, number: u64, handle: u64, run: u32, other: u64, data in rope())
             -> ToFar
         {
             let (request, credit_bytes, packet) = (number, other, data.clone());
             match which {
                 0 => ToFar::Init { is_early: run % 2 == 0, packet },
                 1 => ToFar::Request { request, packet },
-                2 => ToFar::Open { request, credit_bytes, packet },
+                2 => ToFar::Open { request, credit_bytes, is_early: run % 2 == 0, packet },
+                7 => ToFar::HandleRequest { request, handle, at: run, packet },
                 3 => ToFar::Write { request, handle, offset: other, data },
                 4 => ToFar::Close { request, handle },
                 5 => ToFar::ReadAhead { handle, run, offset: number, credit_bytes },

@@ -1,5 +1,6 @@
-//! State of one half of an SFTP session that its four tasks share: one task for each direction of
-//! the SSH channel, and one for each direction of the stream between the gateways.
+//! State of one half of an SFTP session that its tasks share. There is one task for each direction
+//! of the SSH channel, and one for each direction of the stream between the gateways. The near half
+//! has a further task for the time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +18,8 @@ pub(crate) enum SftpTask {
     ChannelWriter,
     /// Writes to the stream between the gateways.
     StreamWriter,
+    /// States the time to the session. The far half has no such task.
+    Clock,
 }
 
 /// State that the tasks of one half share. Each change of the state wakes the tasks.
@@ -24,14 +27,14 @@ pub(crate) enum SftpTask {
 pub(crate) struct TaskState<S> {
     state: Mutex<S>,
     /// Notification of each task, in the order of [`SftpTask`].
-    changes: [Notify; 4],
+    changes: [Notify; 5],
 }
 
 impl<S> TaskState<S> {
     pub(crate) fn new(state: S) -> Self {
         Self {
             state: Mutex::new(state),
-            changes: [(); 4].map(|()| Notify::new()),
+            changes: [(); 5].map(|()| Notify::new()),
         }
     }
 

@@ -16,7 +16,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -24,8 +24,8 @@ use self::ahead::{FileReadAhead, ReadAhead, ReadOrder};
 use crate::{
     Rope, SftpError, ToFar, ToNear,
     packet::{
-        FieldReader, Greeting, GreetingSource, Limits, PacketSplitter, StatusCode, extension, kind,
-        split_id,
+        FieldReader, Greeting, GreetingSource, Limits, PacketSplitter, Status, StatusCode,
+        extension, kind, put_string, split_id,
     },
     queue::PacketQueue,
 };
@@ -74,6 +74,7 @@ enum SentRequest {
         request: u64,
         credit_bytes: u64,
         is_folder: bool,
+        is_early: bool,
     },
     Write {
         request: u64,
@@ -113,6 +114,11 @@ pub struct SftpFar {
     sent: HashMap<u32, SentRequest>,
     next_id: u32,
     handles: HashMap<u64, OpenHandle>,
+    /// OPENs that the near half has answered, and the server has not.
+    opening: HashSet<u64>,
+    /// STATUS packets of the OPENs that have failed after the answer of the near half, by the
+    /// numbers of their handles.
+    failed: HashMap<u64, Rope>,
     /// Handles with a read-ahead, in turns.
     turns: VecDeque<u64>,
     /// WRITEs that the server has not confirmed yet.
@@ -140,6 +146,8 @@ impl SftpFar {
             sent: HashMap::new(),
             next_id: 0,
             handles: HashMap::new(),
+            opening: HashSet::new(),
+            failed: HashMap::new(),
             turns: VecDeque::new(),
             unconfirmed_writes: 0,
             delayed: VecDeque::new(),
@@ -234,7 +242,10 @@ impl SftpFar {
     /// Returns whether the server has confirmed all WRITEs and has all requests. If the client ends
     /// its session early, the caller waits for this condition, because the client has answers.
     pub fn is_flushed(&self) -> bool {
-        self.delayed.is_empty() && self.unconfirmed_writes == 0 && self.to_server.len() == 0
+        self.delayed.is_empty()
+            && self.unconfirmed_writes == 0
+            && self.opening.is_empty()
+            && self.to_server.len() == 0
     }
 
     /// Returns the number of bytes in all queues.
@@ -262,14 +273,19 @@ impl SftpFar {
         Ok(id)
     }
 
-    /// Returns whether a message must wait until the server has confirmed all WRITEs.
+    /// Returns whether a message must wait until the server has confirmed all WRITEs and OPENs that
+    /// the near half has answered.
     fn waits(&self, message: &ToFar) -> bool {
         let is_ordered = match message {
             ToFar::Write { .. } => false,
             ToFar::Close { .. } => true,
             _ => self.is_early,
         };
-        is_ordered && self.unconfirmed_writes > 0
+        let is_opening = match message {
+            ToFar::Write { handle, .. } => self.opening.contains(handle),
+            _ => !self.opening.is_empty(),
+        };
+        is_opening || (is_ordered && self.unconfirmed_writes > 0)
     }
 
     /// Executes messages whose earlier WRITEs the server has confirmed.
@@ -293,6 +309,7 @@ impl SftpFar {
             ToFar::Open {
                 request,
                 credit_bytes,
+                is_early,
                 packet,
             } => {
                 let mut first = [0];
@@ -302,8 +319,32 @@ impl SftpFar {
                     request,
                     credit_bytes,
                     is_folder,
+                    is_early,
                 };
+                if is_early {
+                    self.opening.insert(request);
+                }
                 self.relay(packet, open)
+            }
+            ToFar::HandleRequest {
+                request,
+                handle,
+                at,
+                mut packet,
+            } => {
+                if self.answers_failed(request, handle) {
+                    return Ok(());
+                }
+                let at = at as usize;
+                if at == 0 || at > packet.len() {
+                    return Err(SftpError::UnexpectedMessage("no place for a handle"));
+                }
+                let mut name = Vec::new();
+                put_string(&mut name, &self.handle(handle)?.handle);
+                let mut whole = packet.split_to(at);
+                whole.push(name.into());
+                whole.append(packet);
+                self.relay(whole, SentRequest::Relayed { request })
             }
             ToFar::Write {
                 request,
@@ -311,6 +352,9 @@ impl SftpFar {
                 offset,
                 data,
             } => {
+                if self.answers_failed(request, handle) {
+                    return Ok(());
+                }
                 let name = self.handle(handle)?.handle.clone();
                 let id = self.register(SentRequest::Write { request })?;
                 self.unconfirmed_writes += 1;
@@ -323,6 +367,10 @@ impl SftpFar {
                 Ok(())
             }
             ToFar::Close { request, handle } => {
+                if self.answers_failed(request, handle) {
+                    self.failed.remove(&handle);
+                    return Ok(());
+                }
                 let name = self.handle(handle)?.handle.clone();
                 self.drop_read_ahead(handle);
                 self.handles.remove(&handle);
@@ -350,6 +398,16 @@ impl SftpFar {
         }
     }
 
+    /// Answers a request of a file whose OPEN has failed. Returns whether it has failed.
+    fn answers_failed(&mut self, request: u64, handle: u64) -> bool {
+        let packet = self.failed.get(&handle).cloned();
+        let has_failed = packet.is_some();
+        if let Some(packet) = packet {
+            self.send(ToNear::Reply { request, packet });
+        }
+        has_failed
+    }
+
     fn handle(&mut self, number: u64) -> Result<&mut OpenHandle, SftpError> {
         let unknown = SftpError::UnexpectedMessage("unknown handle");
         self.handles.get_mut(&number).ok_or(unknown)
@@ -364,6 +422,25 @@ impl SftpFar {
         let id = self.register(request)?;
         self.to_server.put_head(kind[0], id, packet.len());
         self.to_server.put_rope(packet);
+        Ok(())
+    }
+
+    /// Stores the failure of an OPEN that the near half has answered.
+    fn open_failed(&mut self, handle: u64, kind: u8, body: Rope) -> Result<(), SftpError> {
+        if self.failed.len() >= FAILED_MAX {
+            return Err(SftpError::LimitExceeded("failed OPENs"));
+        }
+        let code = FieldReader::new(kind, body.clone()).u32();
+        let packet = match (kind, code) {
+            // No OPEN succeeds without a handle.
+            (kind::STATUS, Ok(code)) if code == StatusCode::OK.0 => {
+                return Err(SftpError::AnswerType(kind));
+            }
+            (kind::STATUS, Ok(_)) if body.len() < FAILED_PACKET_MAX => joined(kind, body),
+            (kind::STATUS, Ok(code)) => status_packet(code),
+            _ => return Err(SftpError::AnswerType(kind)),
+        };
+        self.failed.insert(handle, packet);
         Ok(())
     }
 
@@ -422,14 +499,22 @@ impl SftpFar {
                 request,
                 credit_bytes,
                 is_folder,
+                is_early,
             } => {
                 let handle = (kind == kind::HANDLE).then(|| body.clone());
+                if is_early && handle.is_none() {
+                    self.open_failed(request, kind, body.clone())?;
+                }
                 self.send(ToNear::Reply {
                     request,
                     packet: joined(kind, body),
                 });
                 if let Some(body) = handle {
                     self.opened(request, body, credit_bytes, is_folder)?;
+                }
+                if is_early {
+                    self.opening.remove(&request);
+                    self.execute_delayed()?;
                 }
             }
             SentRequest::ReadAhead { handle, run, order } => {
@@ -442,6 +527,13 @@ impl SftpFar {
         }
         Ok(())
     }
+}
+
+/// Returns a STATUS packet with a code, and without a text.
+fn status_packet(code: u32) -> Rope {
+    let mut packet = vec![kind::STATUS];
+    Status::new(StatusCode(code), "").put(&mut packet);
+    packet.into()
 }
 
 /// Returns a packet of type `kind` without a request id.
@@ -469,6 +561,12 @@ const READ_MIN: u32 = 1024;
 
 /// Length in bytes up to which a packet is copied into one piece.
 const JOINED_MAX: usize = 1024;
+
+/// Maximum number of files whose OPEN has failed after the answer of the near half.
+const FAILED_MAX: usize = 4096;
+
+/// Maximum length in bytes of a STATUS packet that is stored for such a file.
+const FAILED_PACKET_MAX: usize = 1024;
 
 /// Number of bytes for the server above which the half takes no messages.
 const SERVER_QUEUE_MAX: usize = 4 << 20;

@@ -67,6 +67,7 @@ impl Fixture {
         self.send(ToFar::Open {
             request,
             credit_bytes,
+            is_early: false,
             packet,
         });
         let (id, _) = self.requests()[0];

@@ -1,14 +1,13 @@
 //! Answers of the server, as the far half passes them on.
 
-use bytes::Bytes;
-
 use super::{
     Phase, ServerLimits, SftpNear,
     file_ahead::FileReadAhead,
     folder_ahead::FolderReadAhead,
     handle::{Access, OpenHandle},
     is_status, kind_of,
-    outbox::{Opening, PendingRequest},
+    outbox::{Opening, PendingRequest, Retry},
+    prepared::handle_name,
     writes::{WriteAnswer, Writes},
 };
 use crate::{
@@ -31,6 +30,11 @@ impl SftpNear {
     }
 
     pub(super) fn receive_limits(&mut self, packet: Rope) {
+        let mut body = packet.clone();
+        body.advance(1.min(body.len()));
+        if let Ok(limits) = Limits::decode(body) {
+            self.prepared.set_handles_max(limits.handles_max);
+        }
         let packet = limits(packet);
         let known = ServerLimits::Known(packet.clone());
         if let ServerLimits::Awaited(ids) = std::mem::replace(&mut self.limits, known) {
@@ -51,6 +55,7 @@ impl SftpNear {
         }
         let Self {
             handles,
+            listings,
             outbox,
             now,
             ..
@@ -60,7 +65,10 @@ impl SftpNear {
                 let is_end_of_file = code(&packet) == Some(StatusCode::EOF);
                 file.ended(run, is_end_of_file, *now, outbox);
             }
-            Some(Access::Folder(folder)) => folder.ended(packet, outbox),
+            Some(Access::Folder(folder)) => {
+                listings.complete(handle);
+                folder.ended(packet, outbox);
+            }
             // The client has closed the handle in the meantime.
             _ => {}
         }
@@ -89,7 +97,17 @@ impl SftpNear {
         let pending = self.outbox.answered(request);
         match pending.ok_or(SftpError::UnexpectedMessage("no request is outstanding"))? {
             PendingRequest::Relayed { id } => self.outbox.reply(id, packet),
-            PendingRequest::Open { id, opening } => self.opened(request, id, opening, packet)?,
+            PendingRequest::Open { id, opening, retry } => {
+                self.opened(request, (id, retry), opening, packet)?
+            }
+            PendingRequest::EarlyOpen { path } => {
+                self.early_open_answered(request, path, packet)?;
+            }
+            PendingRequest::Stat { id, retry } => match kind_of(&packet) {
+                kind::ATTRS => self.outbox.reply(id, packet),
+                _ => self.outbox.relay(id, retry),
+            },
+            PendingRequest::Prepared { kind } => self.prepared_answered(request, kind, packet)?,
             PendingRequest::Read { id, handle } => {
                 if kind_of(&packet) == kind::DATA {
                     self.outbox
@@ -127,27 +145,22 @@ impl SftpNear {
     fn opened(
         &mut self,
         number: u64,
-        id: u32,
+        (id, retry): (u32, Retry),
         opening: Opening,
         packet: Rope,
     ) -> Result<(), SftpError> {
-        let (Opening::File { window_bytes, .. } | Opening::Folder { window_bytes }) = opening;
+        let (Opening::File { window_bytes, .. } | Opening::Folder { window_bytes, .. }) = opening;
         self.opens -= 1;
         self.opening_bytes -= window_bytes;
         match kind_of(&packet) {
             kind::STATUS => {
-                self.outbox.reply(id, packet);
+                self.refused((id, retry), opening, packet);
                 return Ok(());
             }
             kind::HANDLE => {}
             kind => return Err(SftpError::AnswerType(kind)),
         }
-        let mut body = packet.clone();
-        body.advance(1);
-        let name = FieldReader::new(kind::HANDLE, body).handle();
-        let name = name.map_err(|_| SftpError::MalformedPacket(kind::HANDLE))?;
-        // The bytes of the packet must not stay in memory for a handle.
-        let name = Bytes::copy_from_slice(&name);
+        let name = handle_name(&packet)?;
         if self.names.insert(name.clone(), number).is_some() {
             return Err(SftpError::DuplicateHandle);
         }
@@ -155,16 +168,17 @@ impl SftpNear {
             Opening::File {
                 path,
                 direction,
-                is_read_only,
+                flags,
                 changes,
                 window_bytes,
             } => {
+                self.upload_opened(&path, flags);
                 self.outbox.report(TransferEvent::Started {
                     handle: number,
                     path: path.into(),
                     direction,
                 });
-                if is_read_only {
+                if flags.is_read_only() {
                     let mut file = FileReadAhead::new(number, name.clone(), window_bytes, self.now);
                     if changes != self.changes && !file.is_stopped() {
                         // The far half may have read ahead before the change.
@@ -178,8 +192,11 @@ impl SftpNear {
                     Access::Writable(Writes::new(self.settings.early))
                 }
             }
-            Opening::Folder { window_bytes: 0 } => Access::Relayed,
-            Opening::Folder { window_bytes } => {
+            Opening::Folder {
+                window_bytes: 0, ..
+            } => Access::Relayed,
+            Opening::Folder { path, window_bytes } => {
+                self.listings.begin(number, &path);
                 Access::Folder(FolderReadAhead::new(number, window_bytes))
             }
         };
@@ -188,14 +205,44 @@ impl SftpNear {
         Ok(())
     }
 
+    /// Accepts the failure of an OPEN or OPENDIR. Repeats it if a request ahead of the client may
+    /// be the reason.
+    fn refused(&mut self, (id, retry): (u32, Retry), opening: Opening, packet: Rope) {
+        let retry = match retry {
+            Retry::Always(retry) => Some(retry),
+            Retry::WithMoreHandles(retry) if code(&packet) == Some(StatusCode::FAILURE) => {
+                self.free_handles();
+                Some(retry)
+            }
+            _ => None,
+        };
+        let Some(retry) = retry else {
+            return self.outbox.reply(id, packet);
+        };
+        let opening = match opening {
+            Opening::File { path, flags, .. } => {
+                let window_bytes = self.begin_open(flags);
+                self.opening(&path, flags, window_bytes)
+            }
+            Opening::Folder { path, .. } => {
+                let window_bytes = self.folder_window_bytes();
+                Opening::Folder { path, window_bytes }
+            }
+        };
+        self.send_open(id, opening, retry);
+    }
+
     fn closed(&mut self, id: Option<u32>, handle: u64, packet: Rope) {
         let packet = self.reported_failure(handle).unwrap_or(packet);
-        if let Some(open) = self.handles.remove(&handle)
-            && open.is_transfer()
-        {
-            let outcome = outcome(open.failure().unwrap_or(&packet));
-            self.outbox
-                .report(TransferEvent::Finished { handle, outcome });
+        if let Some(open) = self.handles.remove(&handle) {
+            if open.is_early {
+                self.early_open_closed();
+            }
+            if open.is_transfer() {
+                let outcome = outcome(open.failure().unwrap_or(&packet));
+                self.outbox
+                    .report(TransferEvent::Finished { handle, outcome });
+            }
         }
         if let Some(id) = id {
             self.outbox.reply(id, packet);

@@ -9,6 +9,10 @@ pub(super) struct OpenHandle {
     pub(super) access: Access,
     /// STATUS packet of the first READ that failed.
     read_failure: Option<Rope>,
+    /// Whether the start of the transfer has been reported.
+    pub(super) is_reported: bool,
+    /// Whether the near half has made the handle of the client.
+    pub(super) is_early: bool,
 }
 
 /// Access of the client to a handle.
@@ -29,6 +33,25 @@ impl OpenHandle {
         Self {
             access,
             read_failure: None,
+            is_reported: true,
+            is_early: false,
+        }
+    }
+
+    /// Creates the state of a file that the server has opened ahead of the client.
+    pub(super) fn prepared(file: FileReadAhead) -> Self {
+        Self {
+            is_reported: false,
+            ..Self::new(Access::File(file))
+        }
+    }
+
+    /// Creates the state of a file that the server has not opened yet.
+    pub(super) fn early(access: Access) -> Self {
+        Self {
+            is_reported: false,
+            is_early: true,
+            ..Self::new(access)
         }
     }
 
@@ -46,9 +69,9 @@ impl OpenHandle {
         write_failure.or(self.read_failure.as_ref())
     }
 
-    /// Returns whether the handle is a file, so that status pages show it.
+    /// Returns whether status pages show the handle.
     pub(super) fn is_transfer(&self) -> bool {
-        matches!(self.access, Access::File(_) | Access::Writable(_))
+        matches!(self.access, Access::File(_) | Access::Writable(_)) && self.is_reported
     }
 
     pub(super) fn waiting(&self) -> usize {

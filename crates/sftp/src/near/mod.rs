@@ -8,10 +8,13 @@
 //! messages only while [`SftpNear::wants_far_messages`] is true.
 
 mod answers;
+mod early_opens;
 mod file_ahead;
 mod folder_ahead;
 mod handle;
+mod listings;
 mod outbox;
+mod prepared;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -25,9 +28,12 @@ use std::{
 use bytes::Bytes;
 
 use self::{
+    early_opens::EarlyOpens,
     file_ahead::WINDOW_MIN,
     handle::{Access, OpenHandle},
+    listings::Listings,
     outbox::Outbox,
+    prepared::Prepared,
 };
 use crate::{
     EarlyReplies, Rope, SftpError, ToFar, ToNear, TransferEvent,
@@ -46,6 +52,8 @@ pub struct NearSettings {
     pub read_ahead_handle_max: u64,
     /// Maximum number of bytes in WRITEs that the server has not confirmed yet.
     pub write_ahead_max: u64,
+    /// Whether the client's SSH identification is that of OpenSSH.
+    pub is_openssh: bool,
 }
 
 impl Default for NearSettings {
@@ -55,6 +63,7 @@ impl Default for NearSettings {
             read_ahead_max: 64 << 20,
             read_ahead_handle_max: 32 << 20,
             write_ahead_max: 64 << 20,
+            is_openssh: false,
         }
     }
 }
@@ -101,6 +110,9 @@ pub struct SftpNear {
     changes: u64,
     /// Files that may have a read-ahead, by the numbers of their handles.
     read_ahead: BTreeSet<u64>,
+    listings: Listings,
+    prepared: Prepared,
+    early_opens: EarlyOpens,
     /// Time that the caller has stated.
     now: Duration,
     limits: ServerLimits,
@@ -131,15 +143,19 @@ impl SftpNear {
             unconfirmed_bytes: 0,
             changes: 0,
             read_ahead: BTreeSet::new(),
+            listings: Listings::default(),
+            prepared: Prepared::default(),
+            early_opens: EarlyOpens::default(),
             now: Duration::ZERO,
             limits: ServerLimits::NotOffered,
         }
     }
 
-    /// Accepts the time since any fixed moment. The caller states it before each input. Without it,
-    /// read-ahead has no limit of its age.
+    /// Accepts the time since any fixed moment. The caller states it before each input, and when
+    /// [`SftpNear::next_due`] is due. Without it, read-ahead has no limit of its age.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;
+        self.expire_prepared();
     }
 
     /// Accepts bytes of the client. The cuts between calls do not matter.
@@ -177,11 +193,17 @@ impl SftpNear {
             ToNear::Written { request } => self.receive_written(request),
             ToNear::ReadAhead { handle, run, data } => {
                 let Self {
-                    handles, outbox, ..
+                    handles,
+                    listings,
+                    outbox,
+                    ..
                 } = self;
                 match handles.get_mut(&handle).map(|open| &mut open.access) {
                     Some(Access::File(file)) => file.arrived(run, data, outbox),
-                    Some(Access::Folder(folder)) => folder.arrived(data, outbox),
+                    Some(Access::Folder(folder)) => {
+                        listings.add(handle, &data);
+                        folder.arrived(data, outbox)
+                    }
                     // The client has closed the handle in the meantime.
                     _ => Ok(()),
                 }
@@ -272,13 +294,15 @@ impl SftpNear {
         let queued = self.outbox.to_client.len() + self.outbox.to_far_bytes();
         let buffered = self.splitter.buffered_bytes();
         let held = self.handles.values().map(OpenHandle::held_bytes);
-        (queued + buffered) as u64 + held.sum::<u64>()
+        let ahead = self.listings.bytes() + self.prepared.bytes();
+        (queued + buffered + ahead) as u64 + held.sum::<u64>()
     }
 
     /// Prepares the next request, which may change any file. A later READ must not return older
     /// bytes, and two paths may name one file. All read-ahead of files therefore stops. READs are
     /// passed on until the server has answered the request.
     fn begin_change(&mut self) {
+        self.drop_prepared();
         self.changes += 1;
         for handle in std::mem::take(&mut self.read_ahead) {
             if let Some(open) = self.handles.get_mut(&handle)
@@ -289,6 +313,12 @@ impl SftpNear {
             }
         }
         self.outbox.mark_change();
+    }
+
+    /// Prepares the next request, which may change a path, but no bytes of a file.
+    fn begin_path_change(&mut self) {
+        self.drop_prepared();
+        self.outbox.mark_path_change();
     }
 
     /// Returns the window of a new read-ahead of a file, or 0 if there must be none.
@@ -304,11 +334,16 @@ impl SftpNear {
         self.handles.values().map(OpenHandle::waiting).sum()
     }
 
+    /// Returns the memory in bytes of all windows.
+    fn used_window_bytes(&self) -> u64 {
+        let reserved = self.handles.values().map(OpenHandle::reserved_bytes);
+        reserved.sum::<u64>() + self.opening_bytes
+    }
+
     /// Returns the window of a new read-ahead in bytes, or 0 if there is no memory for one. Each
     /// read-ahead gets up to half of the memory that is left.
     fn window_bytes(&self) -> u64 {
-        let reserved = self.handles.values().map(OpenHandle::reserved_bytes);
-        let used_bytes = reserved.sum::<u64>() + self.opening_bytes;
+        let used_bytes = self.used_window_bytes();
         let free_bytes = self.settings.read_ahead_max.saturating_sub(used_bytes);
         let window_bytes = self
             .settings

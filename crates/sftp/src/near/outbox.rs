@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 
-use super::writes::WriteAnswer;
+use super::{listings::ForecastKind, writes::WriteAnswer};
 use crate::{
     FileDirection, Rope, ToFar, TransferEvent,
-    packet::{Status, kind},
+    packet::{OpenFlags, Status, kind},
     queue::PacketQueue,
 };
 
@@ -21,6 +21,8 @@ pub(super) struct Outbox {
     requests: HashMap<u64, PendingRequest>,
     /// Numbers of the requests that may change a file.
     changes: HashSet<u64>,
+    /// Numbers of the other requests that may change a path.
+    path_changes: HashSet<u64>,
     next_request: u64,
 }
 
@@ -33,6 +35,21 @@ pub(super) enum PendingRequest {
     Open {
         id: u32,
         opening: Opening,
+        /// Rule by which the near half repeats a request that has failed.
+        retry: Retry,
+    },
+    /// OPEN for an upload. The client has an answer.
+    EarlyOpen {
+        path: Bytes,
+    },
+    /// STAT or LSTAT that the near half has sent before the client did. A failure repeats it.
+    Stat {
+        id: u32,
+        retry: Rope,
+    },
+    /// Request that the client has not sent yet.
+    Prepared {
+        kind: ForecastKind,
     },
     Read {
         id: u32,
@@ -58,22 +75,39 @@ pub(super) enum PendingRequest {
     },
 }
 
+/// Rule by which the near half repeats an OPEN that has failed.
+#[derive(Debug)]
+pub(super) enum Retry {
+    Never,
+    /// The near half has sent this packet before the client did.
+    Always(Rope),
+    /// Other files were open ahead of the client, and the server may have too few handles.
+    WithMoreHandles(Rope),
+}
+
 /// OPEN or OPENDIR.
 #[derive(Debug)]
 pub(super) enum Opening {
     File {
         path: Bytes,
         direction: FileDirection,
-        /// Whether the client may only read.
-        is_read_only: bool,
+        flags: OpenFlags,
         /// Number of changes before OPEN.
         changes: u64,
         /// Number of bytes that are read ahead. Zero means none.
         window_bytes: u64,
     },
     Folder {
+        path: Bytes,
         window_bytes: u64,
     },
+}
+
+impl Opening {
+    pub(super) fn window_bytes(&self) -> u64 {
+        let (Self::File { window_bytes, .. } | Self::Folder { window_bytes, .. }) = self;
+        *window_bytes
+    }
 }
 
 impl Outbox {
@@ -107,6 +141,11 @@ impl Outbox {
         number
     }
 
+    /// Returns the number of the next request.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next_request
+    }
+
     /// Records that the next request may change a file.
     pub(super) fn mark_change(&mut self) {
         self.changes.insert(self.next_request);
@@ -117,9 +156,25 @@ impl Outbox {
         !self.changes.is_empty()
     }
 
+    /// Records that the next request may change a path.
+    pub(super) fn mark_path_change(&mut self) {
+        self.path_changes.insert(self.next_request);
+    }
+
+    /// Returns whether a request that may change a path has no answer yet.
+    pub(super) fn has_path_changes(&self) -> bool {
+        !self.path_changes.is_empty()
+    }
+
+    /// Replaces a request that the near half has sent before the client did.
+    pub(super) fn replace(&mut self, number: u64, request: PendingRequest) {
+        self.requests.insert(number, request);
+    }
+
     /// Removes and returns a request whose answer has arrived.
     pub(super) fn answered(&mut self, number: u64) -> Option<PendingRequest> {
         self.changes.remove(&number);
+        self.path_changes.remove(&number);
         self.requests.remove(&number)
     }
 

@@ -7,7 +7,8 @@ use super::{
     answers::outcome,
     handle::Access,
     kind_of,
-    outbox::{Opening, PendingRequest},
+    listings::ForecastKind,
+    outbox::{Opening, PendingRequest, Retry},
 };
 use crate::{
     EarlyReplies, FileDirection, Rope, SftpError, ToFar, TransferEvent,
@@ -41,6 +42,7 @@ impl SftpNear {
     pub(super) fn receive_request(&mut self, packet: Rope) -> Result<(), SftpError> {
         let whole = packet.clone();
         let (kind, id, body) = split_id(packet)?;
+        self.note_first_request(kind, &body);
         let fields = FieldReader::new(kind, body);
         let handled = match kind {
             kind::OPEN => self.open(id, fields),
@@ -51,7 +53,12 @@ impl SftpNear {
             kind::READDIR => self.read_folder(id, fields),
             kind::EXTENDED => self.extended(id, fields),
             kind::SETSTAT | kind::FSETSTAT | kind::RENAME => Ok(Handling::RelayChange),
-            kind::LSTAT..=kind::SYMLINK => Ok(Handling::Relay),
+            kind::REMOVE | kind::MKDIR | kind::RMDIR | kind::SYMLINK => {
+                Ok(Handling::RelayPathChange)
+            }
+            kind::STAT => stat(ForecastKind::Stat, fields),
+            kind::LSTAT => stat(ForecastKind::Lstat, fields),
+            kind::FSTAT..=kind::SYMLINK => Ok(Handling::Relay),
             kind::INIT => return Err(SftpError::NoInit(kind)),
             _ => {
                 let text = "the gateway does not know this request";
@@ -62,29 +69,43 @@ impl SftpNear {
         };
         match handled {
             Ok(Handling::Done) => {}
-            Ok(Handling::Relay) => self.outbox.relay(id, without_id(whole)),
+            Ok(Handling::Relay) => {
+                self.pass_on(PendingRequest::Relayed { id }, without_id(whole));
+            }
             Ok(Handling::RelayChange) => {
                 self.begin_change();
+                self.pass_on(PendingRequest::Relayed { id }, without_id(whole));
+            }
+            Ok(Handling::RelayPathChange) => {
+                self.begin_path_change();
                 self.outbox.relay(id, without_id(whole));
             }
-            Ok(Handling::Open(opening, credit_bytes)) => {
-                self.opens += 1;
-                self.opening_bytes += credit_bytes;
-                let pending = PendingRequest::Open { id, opening };
-                let request = self.outbox.register(pending);
-                self.outbox.send(ToFar::Open {
-                    request,
-                    credit_bytes,
-                    packet: without_id(whole),
-                });
+            Ok(Handling::Stat(kind, path)) => {
+                if !self.answer_prepared(id, kind, &path) {
+                    self.outbox.relay(id, without_id(whole));
+                }
+                self.prepare_next(kind, &path);
             }
+            Ok(Handling::Open(opening)) => {
+                let path = match &opening {
+                    Opening::File { path, flags, .. } if *flags == OpenFlags::READ => {
+                        Some(path.clone())
+                    }
+                    _ => None,
+                };
+                self.send_open(id, opening, without_id(whole));
+                if let Some(path) = path {
+                    self.prepare_next(ForecastKind::Open, &path);
+                }
+            }
+            Ok(Handling::OpenEarly(path)) => self.open_early(id, &path, without_id(whole)),
             Ok(Handling::Limits) => {
                 let pending = PendingRequest::Limits { id };
                 self.outbox.request(pending, without_id(whole));
             }
             Ok(Handling::Fsync(handle)) => {
                 let pending = PendingRequest::Fsync { id, handle };
-                self.outbox.request(pending, without_id(whole));
+                self.pass_on(pending, without_id(whole));
             }
             Err(_) => {
                 let status = Status::new(StatusCode::BAD_MESSAGE, "malformed request");
@@ -107,50 +128,85 @@ impl SftpNear {
     fn open(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
         let path = fields.string()?;
         let flags = OpenFlags(fields.u32()?);
+        if flags == OpenFlags::READ {
+            let kind = ForecastKind::Open;
+            if self.answer_prepared(id, kind, &path) {
+                self.prepare_next(kind, &path);
+                return Ok(Handling::Done);
+            }
+        }
         if !self.admits_handle(id) {
             return Ok(Handling::Done);
         }
-        let changing = [
-            OpenFlags::WRITE,
-            OpenFlags::APPEND,
-            OpenFlags::CREATE,
-            OpenFlags::TRUNCATE,
-        ];
-        let is_read_only = flags.contains(OpenFlags::READ)
-            && !changing.into_iter().any(|flag| flags.contains(flag));
+        let window_bytes = self.begin_open(flags);
+        Ok(if self.opens_early(&path, flags) {
+            Handling::OpenEarly(path)
+        } else {
+            Handling::Open(self.opening(&path, flags, window_bytes))
+        })
+    }
+
+    /// Prepares the next request, which opens a file. Returns the window of its read-ahead in
+    /// bytes, or 0 if there must be none.
+    pub(super) fn begin_open(&mut self, flags: OpenFlags) -> u64 {
+        if flags.is_read_only() {
+            return self.file_window_bytes();
+        }
         if flags.contains(OpenFlags::TRUNCATE) {
             self.begin_change();
-        }
-        let window_bytes = if is_read_only {
-            self.file_window_bytes()
         } else {
-            0
-        };
-        let opening = Opening::File {
+            self.begin_path_change();
+        }
+        0
+    }
+
+    /// Returns the values of an OPEN.
+    pub(super) fn opening(&self, path: &[u8], flags: OpenFlags, window_bytes: u64) -> Opening {
+        Opening::File {
             // The bytes of the packet must not stay in memory for a path.
-            path: Bytes::copy_from_slice(&path),
+            path: Bytes::copy_from_slice(path),
             direction: if flags.contains(OpenFlags::WRITE) {
                 FileDirection::Upload
             } else {
                 FileDirection::Download
             },
-            is_read_only,
+            flags,
             changes: self.changes,
             window_bytes,
+        }
+    }
+
+    /// Sends an OPEN or OPENDIR to the far half.
+    pub(super) fn send_open(&mut self, id: u32, opening: Opening, packet: Rope) {
+        let credit_bytes = opening.window_bytes();
+        self.opens += 1;
+        self.opening_bytes += credit_bytes;
+        let retry = match packet.len() <= RETRY_MAX && self.has_prepared_files() {
+            true => Retry::WithMoreHandles(packet.clone()),
+            false => Retry::Never,
         };
-        Ok(Handling::Open(opening, window_bytes))
+        let request = self
+            .outbox
+            .register(PendingRequest::Open { id, opening, retry });
+        self.outbox.send(ToFar::Open {
+            request,
+            credit_bytes,
+            is_early: false,
+            packet,
+        });
     }
 
     fn open_folder(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
-        fields.string()?;
+        let path = Bytes::copy_from_slice(&fields.string()?);
         if !self.admits_handle(id) {
             return Ok(Handling::Done);
         }
-        let window_bytes = self.window_bytes().min(FOLDER_WINDOW_MAX);
-        Ok(Handling::Open(
-            Opening::Folder { window_bytes },
-            window_bytes,
-        ))
+        let window_bytes = self.folder_window_bytes();
+        Ok(Handling::Open(Opening::Folder { path, window_bytes }))
+    }
+
+    pub(super) fn folder_window_bytes(&self) -> u64 {
+        self.window_bytes().min(FOLDER_WINDOW_MAX)
     }
 
     fn close(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
@@ -311,6 +367,7 @@ impl SftpNear {
                 }
                 Ok(Handling::Fsync(handle))
             }
+            extension::HARDLINK => Ok(Handling::RelayPathChange),
             name if extension::keeps_files(name) => Ok(Handling::Relay),
             _ => Ok(Handling::RelayChange),
         }
@@ -326,12 +383,26 @@ enum Handling {
     Relay,
     /// The same for a request that may change a file.
     RelayChange,
-    /// The far half opens a file or folder, with this many bytes of read-ahead.
-    Open(Opening, u64),
+    /// The same for another request that may change a path.
+    RelayPathChange,
+    /// The near half may have the answer, or may prepare the next requests.
+    Stat(ForecastKind, Bytes),
+    /// The far half opens a file or folder.
+    Open(Opening),
+    /// The near half answers, and the far half opens the file at this path.
+    OpenEarly(Bytes),
     /// The far half passes on the `limits@openssh.com`.
     Limits,
     /// The far half passes on the `fsync@openssh.com` of this handle.
     Fsync(u64),
+}
+
+fn stat(kind: ForecastKind, mut fields: FieldReader) -> Result<Handling, PacketError> {
+    Ok(match fields.string() {
+        Ok(path) => Handling::Stat(kind, path),
+        // The server states the fault.
+        Err(_) => Handling::Relay,
+    })
 }
 
 /// Returns a packet without its request id.
@@ -363,6 +434,9 @@ const FOLDER_WINDOW_MAX: u64 = 4 << 20;
 
 /// Maximum number of `limits@openssh.com` that wait for the same answer.
 const LIMITS_WAITING_MAX: usize = 16;
+
+/// Maximum length in bytes of an OPEN that the near half may repeat.
+const RETRY_MAX: usize = 8 * 1024;
 
 /// Length in bytes up to which a packet is copied into one piece.
 const JOINED_MAX: usize = 1024;

@@ -55,6 +55,11 @@ impl Writes {
         self.failure.as_ref()
     }
 
+    /// Accepts the failure of an OPEN whose answer was early.
+    pub(super) fn open_failed(&mut self, packet: Rope) {
+        self.failure.get_or_insert(packet);
+    }
+
     /// Accepts a new WRITE. Returns an answer that is due now, and the request id that the answer
     /// of the server needs.
     pub(super) fn sent(&mut self, id: u32) -> (Option<WriteAnswer>, Option<u32>) {

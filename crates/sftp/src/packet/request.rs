@@ -28,6 +28,12 @@ impl OpenFlags {
         self.0 & other.0 == other.0
     }
 
+    /// Returns whether the client may only read, and OPEN changes no file.
+    pub(crate) fn is_read_only(self) -> bool {
+        let changing = Self(Self::WRITE.0 | Self::APPEND.0 | Self::CREATE.0 | Self::TRUNCATE.0);
+        self.contains(Self::READ) && self.0 & changing.0 == 0
+    }
+
     /// Returns the flags of both.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -1,22 +1,17 @@
 //! Sessions that read a file while it changes. Each byte of the file is the number of its last
 //! change. A READ must not return a byte that is older than a change before the READ.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use sftp::{
-    EarlyReplies, FarSettings, NearSettings, SftpFar, SftpNear, ToFar, ToNear,
-    packet::{
-        Attrs, ExtendedRequest, Greeting, GreetingSource, OpenFlags, PacketSplitter, Request,
-        Response, StatusCode,
-    },
+    EarlyReplies, NearSettings,
+    packet::{Attrs, ExtendedRequest, OpenFlags, Request, Response, StatusCode},
 };
 
 use crate::{
     number,
+    pair::Pair,
     rng::Rng,
     server::{Server, ServerTraits, text},
 };
@@ -45,17 +40,8 @@ enum Sent {
 }
 
 struct Session {
-    rng: Rng,
-    now: u64,
-    delay: u64,
-    near: SftpNear,
-    far: SftpFar,
-    server: Server,
-    to_far: VecDeque<(u64, ToFar)>,
-    to_near: VecDeque<(u64, ToNear)>,
-    answers: PacketSplitter,
+    pair: Pair,
     sent: BTreeMap<u32, Sent>,
-    next_id: u32,
     /// Offsets of the next READs, by the handles of the readers.
     readers: BTreeMap<Bytes, u64>,
     writers: Vec<Bytes>,
@@ -64,7 +50,6 @@ struct Session {
     truncations: usize,
     change: u8,
     reads: u64,
-    read_ahead_bytes: u64,
 }
 
 impl Session {
@@ -87,93 +72,27 @@ impl Session {
             read_ahead_max: rng.pick(&[0, 2 << 20, 64 << 20]),
             ..NearSettings::default()
         };
-        let mut session = Self {
-            now: 0,
-            delay: rng.pick(&[0, 1, 20, 300]),
-            near: SftpNear::new(settings),
-            far: SftpFar::new(FarSettings::default()),
-            server,
-            to_far: VecDeque::new(),
-            to_near: VecDeque::new(),
-            answers: PacketSplitter::default(),
+        let delay = rng.pick(&[0, 1, 20, 300]);
+        Self {
+            pair: Pair::new(settings, server, delay, rng),
             sent: BTreeMap::new(),
-            next_id: 0,
             readers: BTreeMap::new(),
             writers: Vec::new(),
             file,
             truncations: 0,
             change: 1,
             reads: 0,
-            read_ahead_bytes: 0,
-            rng,
-        };
-        let greeting = Greeting {
-            version: 3,
-            extensions: Vec::new(),
-        };
-        for piece in greeting.encode(GreetingSource::Client) {
-            let received = session.near.receive_from_client(piece);
-            received.expect("INIT is valid");
         }
-        while session.near.next_client_bytes().is_none() {
-            session.step();
-        }
-        session
     }
 
     fn send(&mut self, request: &Request, sent: Sent) {
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.pair.send(request);
         self.sent.insert(id, sent);
-        for piece in request.encode(id) {
-            self.near.set_time(Duration::from_millis(self.now));
-            let received = self.near.receive_from_client(piece);
-            received.expect("the client follows the protocol");
-        }
-    }
-
-    /// Lets 1 ms pass.
-    fn step(&mut self) {
-        self.now += 1;
-        self.near.set_time(Duration::from_millis(self.now));
-        let due = self.now + self.delay;
-        while let Some(message) = self.near.next_far_message() {
-            self.to_far.push_back((due, message));
-        }
-        while let Some((due, _)) = self.to_far.front()
-            && *due <= self.now
-        {
-            let (_, message) = self.to_far.pop_front().expect("a message is due");
-            let received = self.far.receive_from_near(message);
-            received.expect("the near half follows the protocol");
-        }
-        while let Some(bytes) = self.far.next_server_bytes() {
-            self.server.receive(bytes, self.now, &mut self.rng);
-        }
-        self.server.run(self.now, &mut self.rng);
-        while let Some(bytes) = self.server.output.pop_front() {
-            let received = self.far.receive_from_server(bytes);
-            received.expect("the server follows the protocol");
-        }
-        while let Some(message) = self.far.next_near_message() {
-            self.to_near.push_back((due, message));
-        }
-        while let Some((due, _)) = self.to_near.front()
-            && *due <= self.now
-        {
-            let (_, message) = self.to_near.pop_front().expect("a message is due");
-            if let ToNear::ReadAhead { data, .. } = &message {
-                self.read_ahead_bytes += data.len() as u64;
-            }
-            let received = self.near.receive_from_far(message);
-            received.expect("the far half follows the protocol");
-        }
-        while self.near.next_event().is_some() {}
     }
 
     fn pass(&mut self, time: u64) -> Result<(), String> {
         for _ in 0..time {
-            self.step();
+            self.pair.step();
             self.receive()?;
         }
         Ok(())
@@ -181,10 +100,10 @@ impl Session {
 
     /// Waits for the answers to all requests.
     fn settle(&mut self) -> Result<(), String> {
-        let last = self.now + 1_000_000;
+        let last = self.pair.now + 1_000_000;
         while !self.sent.is_empty() {
             self.pass(1)?;
-            if self.now > last {
+            if self.pair.now > last {
                 return Err("no progress".to_owned());
             }
         }
@@ -196,22 +115,16 @@ impl Session {
     fn drain(&mut self) -> Result<(), String> {
         self.settle()?;
         self.pass(500)?;
-        while !self.to_far.is_empty() || self.server.next_due().is_some() {
+        while self.pair.is_busy() {
             self.pass(1)?;
         }
         self.settle()
     }
 
     fn receive(&mut self) -> Result<(), String> {
-        while let Some(bytes) = self.near.next_client_bytes() {
-            self.answers.push(bytes);
-            while let Some(packet) = self.answers.next_packet().expect("packets are short") {
-                // VERSION has no request.
-                if let Ok((id, response)) = Response::decode(packet)
-                    && let Some(sent) = self.sent.remove(&id)
-                {
-                    self.check(sent, response)?;
-                }
+        while let Some((id, response)) = self.pair.next_answer() {
+            if let Some(sent) = self.sent.remove(&id) {
+                self.check(sent, response)?;
             }
         }
         Ok(())
@@ -285,10 +198,10 @@ impl Session {
         if readers.is_empty() {
             return;
         }
-        let reader = readers[self.rng.below(readers.len() as u64) as usize].clone();
+        let reader = readers[self.pair.rng.below(readers.len() as u64) as usize].clone();
         let mut offset = self.readers[&reader];
-        if self.rng.one_in(8) {
-            offset = self.rng.below(self.file.len() as u64 + 1);
+        if self.pair.rng.one_in(8) {
+            offset = self.pair.rng.below(self.file.len() as u64 + 1);
         }
         for _ in 0..count {
             let length = 32_768;
@@ -315,12 +228,12 @@ impl Session {
             return;
         };
         let end = self.file.len() as u64;
-        let offset = if self.rng.one_in(2) {
+        let offset = if self.pair.rng.one_in(2) {
             end
         } else {
-            self.rng.below(end + 1)
+            self.pair.rng.below(end + 1)
         };
-        let length = self.rng.between(1, 40_000);
+        let length = self.pair.rng.between(1, 40_000);
         self.change += 1;
         let data = vec![self.change; length as usize];
         let new_end = end.max(offset + length) as usize;
@@ -335,7 +248,7 @@ impl Session {
     }
 
     fn truncate(&mut self) {
-        let size = self.rng.below(self.file.len() as u64 + 1);
+        let size = self.pair.rng.below(self.file.len() as u64 + 1);
         self.file.truncate(size as usize);
         self.truncations += 1;
         let attrs = Attrs {
@@ -382,10 +295,10 @@ impl Session {
     /// Runs random requests.
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..60 {
-            match self.rng.below(16) {
+            match self.pair.rng.below(16) {
                 0 if self.readers.len() < 3 => self.open(OpenFlags::READ),
                 1 if self.writers.len() < 2 => self.open(OpenFlags::WRITE),
-                2 if self.rng.one_in(4) => {
+                2 if self.pair.rng.one_in(4) => {
                     self.file.clear();
                     self.truncations += 1;
                     self.open(OpenFlags::WRITE.union(OpenFlags::TRUNCATE));
@@ -398,28 +311,28 @@ impl Session {
                     self.drain()?;
                     self.change += 1;
                     let change = self.change;
-                    let file = self.server.files.get_mut(&text("/file"));
+                    let file = self.pair.server.files.get_mut(&text("/file"));
                     let file = file.expect("the file exists");
-                    let appends = self.rng.one_in(2);
+                    let appends = self.pair.rng.one_in(2);
                     if !appends {
                         file.fill(change);
                     }
                     file.extend_from_slice(&[change; 20_000]);
                     self.file.clone_from(file);
                     let age = if appends {
-                        END_AGE_MAX + self.delay
+                        END_AGE_MAX + self.pair.delay
                     } else {
                         AGE_MAX
                     };
                     self.pass(age)?;
                 }
                 10 => {
-                    let time = self.rng.pick(&[1, 30, 700]);
+                    let time = self.pair.rng.pick(&[1, 30, 700]);
                     self.pass(time)?;
                 }
                 11 => self.settle()?,
                 _ => {
-                    let count = self.rng.between(1, 8);
+                    let count = self.pair.rng.between(1, 8);
                     self.read(count);
                 }
             }
@@ -443,7 +356,7 @@ fn reads_return_no_byte_that_is_older_than_a_change_before_them() {
             failures.push(format!("seed {seed}: {why}"));
         }
         reads += session.reads;
-        read_ahead_bytes += session.read_ahead_bytes;
+        read_ahead_bytes += session.pair.read_ahead_bytes;
         if failures.len() > 20 {
             break;
         }

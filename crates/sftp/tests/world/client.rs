@@ -279,6 +279,8 @@ pub(crate) struct Client {
     parallel: usize,
     splitter: PacketSplitter,
     is_greeted: bool,
+    /// Whether the client begins by `limits@openssh.com`, as OpenSSH's programs do.
+    begins_with_limits: bool,
     sent: BTreeMap<u32, (usize, Sent)>,
     next_id: u32,
     pub(crate) output: VecDeque<Bytes>,
@@ -298,6 +300,7 @@ impl Client {
             parallel,
             splitter: PacketSplitter::default(),
             is_greeted: false,
+            begins_with_limits: false,
             sent: BTreeMap::new(),
             next_id: 0,
             output: VecDeque::new(),
@@ -306,6 +309,12 @@ impl Client {
         };
         client.write(init.encode(GreetingSource::Client));
         client
+    }
+
+    /// Lets the client begin as OpenSSH's programs do.
+    pub(crate) fn like_openssh(mut self) -> Self {
+        self.begins_with_limits = true;
+        self
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -340,7 +349,11 @@ impl Client {
         if !self.is_greeted {
             return false;
         }
-        let mut has_worked = false;
+        let mut has_worked = std::mem::take(&mut self.begins_with_limits);
+        if has_worked {
+            let request = Request::Extended(ExtendedRequest::Limits);
+            self.request(0, Sent::Odd(None), &request);
+        }
         let active: Vec<usize> = (0..self.jobs.len())
             .filter(|job| !self.jobs[*job].is_done())
             .take(self.parallel)

@@ -36,6 +36,10 @@ pub(crate) struct ServerTraits {
     /// Whether some READs return fewer bytes than requested.
     pub(crate) has_short_reads: bool,
     pub(crate) fails_folder: bool,
+    /// Number of the OPEN for writing that fails.
+    pub(crate) failing_open: Option<u64>,
+    /// Maximum number of open handles. Zero means that there is no limit.
+    pub(crate) handles_max: usize,
     /// Time of a packet that the protocol forbids.
     pub(crate) garbage_at: Option<u64>,
 }
@@ -43,7 +47,7 @@ pub(crate) struct ServerTraits {
 #[derive(Debug)]
 enum Open {
     File { path: Bytes, may_write: bool },
-    Folder { next: usize },
+    Folder { names: Vec<Name>, next: usize },
 }
 
 pub(crate) struct Server {
@@ -55,6 +59,10 @@ pub(crate) struct Server {
     /// Paths of files for which some other request has failed.
     pub(crate) failed_others: BTreeSet<Bytes>,
     pub(crate) reads: u64,
+    /// Number of OPENs for writing.
+    opens: u64,
+    /// Number of removed files.
+    orphans: u64,
     splitter: PacketSplitter,
     is_greeted: bool,
     open: BTreeMap<u64, Open>,
@@ -74,6 +82,8 @@ impl Server {
             failed_writes: BTreeSet::new(),
             failed_others: BTreeSet::new(),
             reads: 0,
+            opens: 0,
+            orphans: 0,
             splitter: PacketSplitter::default(),
             is_greeted: false,
             open: BTreeMap::new(),
@@ -185,6 +195,15 @@ impl Server {
         match request {
             Request::Open { path, flags, .. } => {
                 let may_write = flags.contains(OpenFlags::WRITE);
+                self.opens += u64::from(may_write);
+                if may_write && self.traits.failing_open == Some(self.opens) {
+                    self.failed_others.insert(path);
+                    let status = Status::new(StatusCode::PERMISSION_DENIED, "no permission");
+                    return Response::Status(status);
+                }
+                if self.traits.handles_max > 0 && self.open.len() >= self.traits.handles_max {
+                    return failure("too many open files");
+                }
                 if flags.contains(OpenFlags::CREATE) {
                     self.files.entry(path.clone()).or_default();
                 }
@@ -196,7 +215,10 @@ impl Server {
                 }
                 self.opened(Open::File { path, may_write })
             }
-            Request::OpenDir { .. } => self.opened(Open::Folder { next: 0 }),
+            Request::OpenDir { path } => {
+                let names = self.names(&path);
+                self.opened(Open::Folder { names, next: 0 })
+            }
             Request::Close { handle } => match self.open.remove(&number(&handle)) {
                 Some(Open::File { path, may_write }) if may_write && self.traits.fails_close => {
                     self.failed_others.insert(path);
@@ -252,30 +274,34 @@ impl Server {
                     packet_max_bytes: 262_144,
                     read_max_bytes: self.traits.read_max as u64,
                     write_max_bytes: 261_120,
-                    handles_max: 1000,
+                    handles_max: 0,
                 }
                 .encode(),
             ),
             Request::ReadDir { handle } => {
                 let is_failing = self.traits.fails_folder;
-                let Some(Open::Folder { next }) = self.open.get_mut(&number(&handle)) else {
+                let Some(Open::Folder { names, next }) = self.open.get_mut(&number(&handle)) else {
                     return failure("invalid handle");
                 };
-                if *next >= self.entries {
+                if *next >= names.len() {
                     return Response::Status(Status::eof());
                 }
-                if is_failing && *next > self.entries / 2 {
+                if is_failing && *next > names.len() / 2 {
                     // OpenSSH's server reports the failure once.
-                    *next = self.entries;
+                    *next = names.len();
                     return failure("cannot read the folder");
                 }
-                let last = (*next + 100).min(self.entries);
-                let names = (*next..last).map(entry).collect();
+                let last = (*next + 100).min(names.len());
+                let part = names[*next..last].to_vec();
                 *next = last;
-                Response::Names(names)
+                Response::Names(part)
             }
-            Request::Rename { from, to } => match self.files.remove(&from) {
+            Request::Rename { from, to } => match self.files.get(&from).cloned() {
                 Some(file) => {
+                    if from != to {
+                        self.remove(&to);
+                    }
+                    self.files.remove(&from);
                     for failed in [&mut self.failed_writes, &mut self.failed_others] {
                         if failed.contains(&from) {
                             failed.insert(to.clone());
@@ -291,6 +317,10 @@ impl Server {
                     ok
                 }
                 None => Response::Status(Status::new(StatusCode::NO_SUCH_FILE, "no file")),
+            },
+            Request::Remove { path } => match self.remove(&path) {
+                true => ok,
+                false => Response::Status(Status::new(StatusCode::NO_SUCH_FILE, "no file")),
             },
             Request::RealPath { path } => Response::Names(vec![Name {
                 name: path.clone(),
@@ -310,6 +340,54 @@ impl Server {
         self.next_handle += 1;
         self.open.insert(handle, open);
         Response::Handle(text(&handle.to_string()))
+    }
+
+    /// Removes a file. Open handles keep its bytes. Returns whether the file existed.
+    pub(crate) fn remove(&mut self, removed: &[u8]) -> bool {
+        let Some(file) = self.files.remove(removed) else {
+            return false;
+        };
+        self.orphans += 1;
+        let orphan = text(&format!("removed file {}", self.orphans));
+        let mut is_open = false;
+        for open in self.open.values_mut() {
+            match open {
+                Open::File { path, .. } if path[..] == *removed => {
+                    *path = orphan.clone();
+                    is_open = true;
+                }
+                _ => {}
+            }
+        }
+        if is_open {
+            self.files.insert(orphan, file);
+        }
+        true
+    }
+
+    /// Returns the entries of a folder: its files, or `entries` names in a folder without files.
+    /// The order is not the order of the names.
+    fn names(&self, folder: &[u8]) -> Vec<Name> {
+        let prefix = [folder, b"/"].concat();
+        let files = self.files.iter().filter_map(|(path, file)| {
+            let name = path.strip_prefix(&prefix[..])?;
+            Some((name.iter().rev().copied().collect::<Vec<u8>>(), name, file))
+        });
+        let mut files: Vec<_> = files.collect();
+        if files.is_empty() {
+            return (0..self.entries).map(entry).collect();
+        }
+        files.sort();
+        let name = |(_, name, file): &(Vec<u8>, &[u8], &Vec<u8>)| Name {
+            name: Bytes::copy_from_slice(name),
+            long_name: Bytes::copy_from_slice(name),
+            attrs: Attrs {
+                size: Some(file.len() as u64),
+                permissions: Some(0o100_644),
+                ..Attrs::default()
+            },
+        };
+        files.iter().map(name).collect()
     }
 
     fn path(&self, handle: &[u8]) -> Option<Bytes> {

@@ -146,6 +146,7 @@ impl World {
             read_ahead_max: rng.pick(&[0, 2 << 20, 5 << 20, 64 << 20]),
             read_ahead_handle_max: rng.pick(&[1 << 20, 2 << 20, 32 << 20]),
             write_ahead_max: rng.pick(&[0, 100_000, 1 << 20, 64 << 20]),
+            is_openssh: rng.one_in(2),
         };
         let far = FarSettings {
             reads_max: rng.pick(&[0, 100_000, 1 << 20, 8 << 20]),
@@ -167,7 +168,7 @@ impl World {
             ..ServerTraits::default()
         };
         let size_max = rng.pick(&[0, 300, 40_000, 400_000, 400_000, 3 << 20]);
-        match rng.below(14) {
+        match rng.below(16) {
             0 | 1 => traits.failing_write = Some(rng.between(1, 20)),
             2 | 3 => traits.failing_offset = Some(rng.below(size_max.max(1))),
             4 => traits.fails_close = true,
@@ -175,16 +176,22 @@ impl World {
             6 => traits.fails_fsync = true,
             7 => traits.failing_read = Some(rng.below(size_max.max(1))),
             8 => traits.fails_folder = true,
-            9 => traits.garbage_at = Some(rng.below(1500)),
+            9 | 10 => traits.failing_open = Some(rng.between(1, 6)),
+            11 => traits.garbage_at = Some(rng.below(1500)),
             _ => {}
         }
-        // With `All`, the client does not see a failure before CLOSE.
-        let has_failing_write = traits.failing_write.or(traits.failing_offset).is_some();
-        let may_check_size = early != EarlyReplies::All || !has_failing_write;
+        // With `All` and in programs of OpenSSH, the client does not see a failure before CLOSE.
+        let failing = [
+            traits.failing_write,
+            traits.failing_offset,
+            traits.failing_open,
+        ];
+        let has_failing = failing.iter().any(Option::is_some);
+        let may_check_size = !(early == EarlyReplies::All || near.is_openssh) || !has_failing;
         let mut server = Server::new(traits);
         server.entries = rng.pick(&[0, 1, 100, 101, 5_000, 5_000, 30_000]);
         let mut jobs = Vec::new();
-        for number in 0..rng.between(1, 4) {
+        for number in 0..rng.between(1, if near.is_openssh { 7 } else { 4 }) {
             let mut path = format!("/file-{number}");
             let seed = rng.next();
             let size = rng.between(0, size_max);
@@ -238,7 +245,10 @@ impl World {
             let manner = Manner::any(&mut rng);
             jobs.push(Job::new(task, manner, &mut rng));
         }
-        let client = Client::new(jobs, rng.between(1, 3) as usize);
+        let mut client = Client::new(jobs, rng.between(1, 3) as usize);
+        if near.is_openssh {
+            client = client.like_openssh();
+        }
         Self::new(setup, client, server, rng.next())
     }
 
@@ -289,7 +299,8 @@ impl World {
     fn next_due(&self) -> Option<u64> {
         let to_far = self.to_far.messages.front().map(|(due, ..)| *due);
         let to_near = self.to_near.messages.front().map(|(due, ..)| *due);
-        let due = [to_far, to_near, self.server.next_due()];
+        let near = self.near.next_due().map(|due| due.as_millis() as u64);
+        let due = [to_far, to_near, self.server.next_due(), near];
         due.into_iter().flatten().min()
     }
 
@@ -398,7 +409,8 @@ impl World {
     }
 
     fn check_memory(&self) -> Result<(), String> {
-        let near_max = self.setup.near.read_ahead_max + (11 << 20);
+        // 11 MiB for queues, 1 MiB for listings, and 3 MiB for requests before the client's.
+        let near_max = self.setup.near.read_ahead_max + (15 << 20);
         let near_bytes = self.near.queued_bytes();
         if near_bytes > near_max {
             return Err(format!("the near half holds {near_bytes} bytes"));
@@ -456,7 +468,10 @@ impl World {
                         return Err(fault("a request failed, but the client saw only OK".into()));
                     }
                     // Some clients ignore a failure of CLOSE.
-                    let is_early = self.setup.near.early == EarlyReplies::All;
+                    let NearSettings {
+                        early, is_openssh, ..
+                    } = self.setup.near;
+                    let is_early = early == EarlyReplies::All || is_openssh;
                     if has_failed_write && !job.write_failed && !is_early {
                         return Err(fault("no WRITE reported the failure".into()));
                     }

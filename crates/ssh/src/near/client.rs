@@ -1,6 +1,10 @@
 //! State of one client that its tasks share.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use relay::Relay;
 use tokio::{
@@ -30,6 +34,8 @@ pub(super) struct Client {
     pub(super) login: AsyncMutex<LoginState>,
     /// Whether the gateway has accepted the client's log-in.
     pub(super) is_logged_in: watch::Sender<bool>,
+    /// Whether the client's identification is that of OpenSSH.
+    pub(super) is_openssh: AtomicBool,
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
@@ -60,6 +66,7 @@ impl Client {
             far: watch::Sender::new(far),
             login: AsyncMutex::default(),
             is_logged_in: watch::Sender::new(false),
+            is_openssh: AtomicBool::new(false),
             channels: watch::Sender::new(0),
             memory,
             refusal: watch::Sender::new(None),

@@ -1,6 +1,9 @@
 //! End of a channel at the client: the output of the program.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use relay::status::OpenTransfer;
@@ -141,6 +144,11 @@ impl ClientEnd {
     /// Returns the rule by which SFTP replies are sent early.
     pub(super) fn early(&self) -> EarlyReplies {
         self.client.listener.early
+    }
+
+    /// Returns whether the client's identification is that of OpenSSH.
+    pub(super) fn is_openssh(&self) -> bool {
+        self.client.is_openssh.load(Ordering::Relaxed)
     }
 
     /// Returns the end of a channel whose stream broke.

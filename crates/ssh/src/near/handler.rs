@@ -1,7 +1,11 @@
 //! Requests of one client. The methods run in the task of the connection, which serves all channels
 //! of the client. After the log-in, the methods therefore never wait.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use russh::{
@@ -165,7 +169,9 @@ impl Handler for ClientHandler {
         Ok(self.answer(auth, MethodKind::KeyboardInteractive))
     }
 
-    async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), Self::Error> {
+    async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
+        let is_openssh = session.remote_sshid().starts_with(b"SSH-2.0-OpenSSH_");
+        self.client.is_openssh.store(is_openssh, Ordering::Relaxed);
         self.client.is_logged_in.send_replace(true);
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! The subsystem `sftp` of one client: the near half of the SFTP session, between the client's
 //! channel and the stream of the channel.
 
-use std::sync::Arc;
+use std::{future::pending, sync::Arc};
 
 use bytes::Bytes;
 use relay::session_memory::{MemoryShare, SessionMemory};
 use russh::{ChannelMsg, ChannelReadHalf};
 use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     client_end::{ChannelEnd, ClientEnd, STALL_TIMEOUT},
@@ -74,6 +74,7 @@ impl<'a> SftpChannel<'a> {
         let settings = NearSettings {
             early: client.early(),
             read_ahead_max: 0,
+            is_openssh: client.is_openssh(),
             ..NearSettings::default()
         };
         Self {
@@ -102,6 +103,7 @@ impl<'a> SftpChannel<'a> {
             end = self.read_far(frames) => end,
             end = self.write_client() => end,
             end = self.write_far(send) => end,
+            end = self.pass_time() => end,
             () = self.client.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
             () = self.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
         };
@@ -219,7 +221,7 @@ impl<'a> SftpChannel<'a> {
         loop {
             if send.advance().await.is_err() {
                 // The far half reports the reason on the other stream.
-                std::future::pending::<()>().await;
+                pending::<()>().await;
             }
             if let Some(message) = self.next_far_message() {
                 send.queue_sftp(message);
@@ -233,6 +235,26 @@ impl<'a> SftpChannel<'a> {
                     // `advance` reports the error again.
                     _ = send.flush_when_idle() => {}
                 }
+            }
+        }
+    }
+
+    /// States the time whenever the session needs it.
+    async fn pass_time(&self) -> ChannelEnd {
+        loop {
+            let due = {
+                let state = self.state.lock();
+                state.session.next_due().map(|due| state.started + due)
+            };
+            let wait = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = wait => self.change(|_| ()),
+                () = self.state.wait(SftpTask::Clock) => {}
             }
         }
     }
