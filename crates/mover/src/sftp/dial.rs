@@ -1,0 +1,78 @@
+//! Access to an SFTP server: its route, its user name, the credentials, and the check of the host
+//! key.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::{
+    location::Server,
+    server::{GatewayListener, Password},
+};
+
+/// Parameters for connecting and logging in to an SFTP server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SftpDial {
+    /// The server. Its scheme is [`Scheme::Sftp`](crate::location::Scheme::Sftp).
+    pub server: Server,
+    /// The user name at the server.
+    pub user: String,
+    /// Password of the user. `None` is sufficient for a log-in by a key.
+    pub password: Option<Password>,
+    /// The route to the server.
+    pub route: SshRoute,
+    /// Keys that may be offered.
+    pub identity: SshIdentity,
+    /// Check of the host key.
+    pub host_keys: HostKeyRule,
+    /// Longest time to wait for a connection or for a reply.
+    pub reply_timeout: Duration,
+    /// Longest time for which a transfer may make no progress.
+    pub stall_max: Duration,
+}
+
+/// Route to an SFTP server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SshRoute {
+    /// Directly, without a gateway.
+    Direct,
+    /// Through the SSH listener of a gateway.
+    Gateway {
+        /// The listener. Its `has_tls` has no meaning for SSH.
+        listener: GatewayListener,
+        /// Whether the listener leads to one fixed server. Otherwise, the user name at log-in names
+        /// the server: `user%host:port`.
+        has_fixed_server: bool,
+    },
+}
+
+/// Keys with which the mover may log in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SshIdentity {
+    /// Files with private keys, in the order of preference. Missing files are skipped.
+    pub key_files: Vec<PathBuf>,
+    /// Socket of the agent.
+    pub agent: Option<PathBuf>,
+    /// Whether only those keys of the agent are offered whose public keys are in `key_files`.
+    pub has_only_key_files: bool,
+}
+
+/// Rule by which the host key of a server is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostKeyRule {
+    /// The key is in a file of known hosts.
+    Known(KnownHosts),
+    /// The SHA-256 fingerprint of the only permitted key: `SHA256:...`.
+    Pinned(String),
+    /// Any key is trusted. The SSH server is part of this process.
+    Trusted,
+}
+
+/// Files of known hosts, in the format of OpenSSH.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KnownHosts {
+    /// The files. Missing files have no entries.
+    pub files: Vec<PathBuf>,
+    /// Name of the server in the files, if it differs from the host.
+    pub alias: Option<String>,
+    /// Whether the key of a server without an entry is trusted, and added to the first file.
+    pub accepts_new: bool,
+}
