@@ -267,7 +267,7 @@ fn of_link(peers: &[FarGateway], own: PublicKey) -> Result<Vec<PeerConfig>, Embe
 /// Returns the TLS options for connections from far gateways to servers.
 fn server_tls(scheme: Scheme, verify: &CertificateCheck) -> Option<ServerTls> {
     let mode = match scheme {
-        Scheme::Ftp | Scheme::Https => return None,
+        Scheme::Ftp | Scheme::Https | Scheme::Sftp => return None,
         Scheme::Explicit => TlsStart::Explicit,
         Scheme::Implicit => TlsStart::Implicit,
     };

@@ -24,5 +24,6 @@ pub mod plan;
 pub mod retry_action;
 pub mod run;
 pub mod server;
+pub mod sftp;
 pub mod spool_sharing;
 pub mod web;

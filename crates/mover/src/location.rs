@@ -52,6 +52,8 @@ pub enum Scheme {
     Implicit,
     /// `https://`: a file on a web server. Only a source may have this scheme.
     Https,
+    /// `sftp://`: SFTP in an SSH session.
+    Sftp,
 }
 
 /// An error: the text is not a valid location.
@@ -169,7 +171,7 @@ impl Location {
 impl Scheme {
     /// Returns whether the protocol is FTP.
     pub fn is_ftp(self) -> bool {
-        self != Self::Https
+        !matches!(self, Self::Https | Self::Sftp)
     }
 }
 
@@ -196,6 +198,7 @@ impl Server {
             Scheme::Ftp | Scheme::Explicit => 21,
             Scheme::Implicit => 990,
             Scheme::Https => 443,
+            Scheme::Sftp => 22,
         }
     }
 }
@@ -379,6 +382,7 @@ impl fmt::Display for Server {
             Scheme::Explicit => "ftpes",
             Scheme::Implicit => "ftps",
             Scheme::Https => "https",
+            Scheme::Sftp => "sftp",
         };
         write!(f, "{scheme}://")?;
         if let Some(user) = &self.user {

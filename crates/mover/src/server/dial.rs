@@ -193,8 +193,8 @@ impl Dial {
             return None;
         }
         match self.server.scheme {
-            // A web server does not use FTP.
-            Scheme::Ftp | Scheme::Https => None,
+            // Web servers and SFTP servers do not use FTP.
+            Scheme::Ftp | Scheme::Https | Scheme::Sftp => None,
             Scheme::Explicit => Some(TlsStart::Explicit),
             Scheme::Implicit => Some(TlsStart::Implicit),
         }
