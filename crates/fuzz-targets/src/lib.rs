@@ -20,6 +20,7 @@ pub mod link_datagrams;
 pub mod link_frames;
 pub mod link_pair;
 pub mod mover_http;
+pub mod mover_sftp;
 pub mod optimiser_frames;
 pub mod optimiser_pair;
 pub mod optimiser_segments;
@@ -166,6 +167,12 @@ mod tests {
     #[test]
     fn variations_of_answers_of_web_servers_are_read_or_refused() {
         exercise(&mover_http::seeds(), 1_000, mover_http::run);
+    }
+
+    #[test]
+    fn variations_of_answers_of_sftp_servers_are_read_or_refused() {
+        assert_eq!(mover_sftp::play(&mover_sftp::seeds()[0]), 3);
+        exercise(&mover_sftp::seeds(), 20_000, mover_sftp::run);
     }
 
     #[test]

@@ -2,7 +2,21 @@
 
 use std::borrow::Cow;
 
-use russh::{Preferred, cipher, compression, mac};
+use russh::{Preferred, SshId, cipher, client, compression, keys::Algorithm, mac};
+
+/// Returns the configuration of a client of SSH servers, with these host key algorithms.
+pub fn client_config(key: Vec<Algorithm>) -> client::Config {
+    client::Config {
+        client_id: SshId::Standard(IDENTIFICATION.into()),
+        preferred: Preferred {
+            key: Cow::Owned(key),
+            ..preferred()
+        },
+        // The sessions have their own timeouts.
+        inactivity_timeout: None,
+        ..client::Config::default()
+    }
+}
 
 /// Returns the algorithms in the order of preference. The fastest cipher comes first. Compression
 /// is off, since the link compresses.

@@ -96,6 +96,11 @@ impl ServerKeys {
         }
     }
 
+    /// Adds the known keys of another file.
+    pub(crate) fn add_known(&mut self, other: &Self) {
+        self.known.extend(other.known.iter().cloned());
+    }
+
     /// Returns the known keys of the server.
     pub(crate) fn known(&self) -> impl Iterator<Item = &PublicKey> {
         self.known.iter().map(|(_, key)| key)
@@ -193,7 +198,7 @@ fn matches_hash(hashed: &str, name: &str) -> bool {
 /// Whether a pattern with `*` and `?` matches a name. Upper and lower case do not differ.
 ///
 /// The loop remembers only the last `*`, so its time is bounded by the product of both lengths.
-fn matches_wildcards(pattern: &[u8], name: &[u8]) -> bool {
+pub fn matches_wildcards(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut in_name) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while in_name < name.len() {

@@ -11,6 +11,7 @@ mod far;
 mod host_key;
 mod host_key_check;
 mod inspection;
+mod known_host_keys;
 mod known_hosts;
 mod near;
 mod settings;
@@ -18,12 +19,15 @@ mod signals;
 mod target;
 mod wire;
 
+pub use algorithms::client_config;
 pub use far::{far_services, far_services_following};
 pub use host_key::{HostKey, HostKeyError};
 pub use host_key_check::{HostKeyVerdict, add_known_host};
 pub use inspection::{
     HostKeyOffer, InspectionError, ServerHostKey, fetch_host_key, offered_methods,
 };
-pub use near::SshNear;
+pub use known_host_keys::{KnownHostKeys, accept_host_key, is_of_algorithm};
+pub use known_hosts::matches_wildcards;
+pub use near::{SshNear, is_login};
 pub use settings::{ChannelKind, FarSsh, PublicKeyWay, SshListener};
 pub use sftp::EarlyReplies;

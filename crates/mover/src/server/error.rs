@@ -9,6 +9,7 @@ use ftp::{
 use hyper::StatusCode;
 use net::tls::CertificateRejection;
 
+use super::{HostKeyRejection, SftpRefusal};
 use crate::{fence::FencedError, retry_action::RetryAction};
 
 /// Error of an operation with a server.
@@ -175,6 +176,41 @@ pub enum ServerError {
     /// The TLS settings are not valid.
     #[error("{0}")]
     TlsSettings(String),
+    /// The host key of an SSH server is not trusted. No credential has left this machine.
+    #[error(transparent)]
+    HostKey(#[from] HostKeyRejection),
+    /// The SSH connection could not be established.
+    #[error("no SSH connection with {peer}")]
+    Ssh {
+        /// The server, and the gateway through which it is reached.
+        peer: String,
+        /// The reason. `InvalidData` if both sides have no algorithm in common.
+        #[source]
+        source: io::Error,
+    },
+    /// An SSH server refused the log-in.
+    #[error("{peer} refused the log-in of {user}: {reason}")]
+    SshLogIn {
+        /// The server, and the gateway through which it is reached.
+        peer: String,
+        /// The user name.
+        user: String,
+        /// The attempts and their results.
+        reason: String,
+        /// Whether the server accepts a password, and none is known.
+        wants_password: bool,
+    },
+    /// An SSH server accepted the log-in, and offers no SFTP.
+    #[error("{peer} does not start SFTP: {reason}")]
+    NoSftp {
+        /// The server, and the gateway through which it is reached.
+        peer: String,
+        /// Texts of the server.
+        reason: String,
+    },
+    /// An SFTP server refused a request.
+    #[error("the server refused {0}")]
+    SftpRefused(SftpRefusal),
 }
 
 impl ServerError {
@@ -229,6 +265,17 @@ impl ServerError {
                 "perhaps the account may not rename: permit RNFR and RNTO at the server, or use --inplace. The part \
                  file stays, and copy --clean removes it"
             }
+            Self::SshLogIn {
+                wants_password: true,
+                ..
+            } => {
+                "is the user in the URL right? Put a key into ~/.ssh or the agent (ssh-add), or the password into \
+                 ~/.netrc, LONGHAUL_PASSWORD or --password-file"
+            }
+            Self::SshLogIn { .. } => {
+                "is the user in the URL right, and does authorized_keys at the server contain the key?"
+            }
+            Self::NoSftp { .. } => "does sshd_config of the server have Subsystem sftp?",
             Self::Full(reply) if reply.to_string().contains("does not answer") => {
                 "is the far gateway up, are its key and address right, and does it have ours among its peers?"
             }
@@ -240,8 +287,17 @@ impl ServerError {
     pub(crate) fn is_of_log_in(&self) -> bool {
         matches!(
             self,
-            Self::LogIn(_) | Self::TlsRequired(_) | Self::FixedServer { .. }
+            Self::LogIn(_)
+                | Self::TlsRequired(_)
+                | Self::FixedServer { .. }
+                | Self::SshLogIn { .. }
         )
+    }
+
+    /// Returns whether the server has refused a single command or request. The session stays
+    /// usable.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::SftpRefused(_))
     }
 
     /// Returns whether a server refuses to start in the middle of a file.
@@ -273,7 +329,15 @@ impl ServerError {
             {
                 RetryAction::Reconnect
             }
-            Self::LogIn(_)
+            Self::Ssh { source, .. } if source.kind() != io::ErrorKind::InvalidData => {
+                RetryAction::Reconnect
+            }
+            Self::SshLogIn { .. } => RetryAction::LogInAgain,
+            Self::SftpRefused(refusal) => refusal.retry_action(),
+            Self::HostKey(_)
+            | Self::Ssh { .. }
+            | Self::NoSftp { .. }
+            | Self::LogIn(_)
             | Self::TlsRequired(_)
             | Self::NoPassword { .. }
             | Self::FixedServer { .. }

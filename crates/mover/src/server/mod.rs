@@ -12,10 +12,12 @@ mod dial;
 mod error;
 mod files;
 mod hash;
+mod host_key_rejection;
 mod opening;
 mod pipeline;
 mod session;
 mod session_pool;
+mod sftp_refusal;
 mod spool;
 mod stat;
 mod transfer;
@@ -26,9 +28,11 @@ pub use self::{
     error::ServerError,
     files::RunningListing,
     hash::Algorithm,
+    host_key_rejection::HostKeyRejection,
     pipeline::{CompletedFile, DownloadedContent, Pipeline, PortOwner, SmallUpload},
     session::Session,
     session_pool::SessionPool,
+    sftp_refusal::SftpRefusal,
     spool::SpoolReply,
     stat::Stat,
     transfer::{RunningTransfer, TransferResult, TransferVerb},

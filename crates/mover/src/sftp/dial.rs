@@ -1,11 +1,18 @@
 //! Access to an SFTP server: its route, its user name, the credentials, and the check of the host
 //! key.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use net::{Connection, pipe::PipeNetwork};
 
 use crate::{
     location::Server,
-    server::{GatewayListener, Password},
+    server::{GatewayListener, Password, ServerError, reach},
 };
 
 /// Parameters for connecting and logging in to an SFTP server.
@@ -75,4 +82,74 @@ pub struct KnownHosts {
     pub alias: Option<String>,
     /// Whether the key of a server without an entry is trusted, and added to the first file.
     pub accepts_new: bool,
+}
+
+impl SftpDial {
+    /// Returns the server and the route to it, for display.
+    pub(crate) fn describe(&self) -> String {
+        let server = format!("the server {}", self.server.place());
+        match &self.route {
+            SshRoute::Direct => server,
+            SshRoute::Gateway { listener, .. } if listener.is_ours => {
+                format!("{server} behind the far gateway")
+            }
+            SshRoute::Gateway { listener, .. } => {
+                format!(
+                    "{server} behind the gateway {}:{}",
+                    listener.host, listener.port
+                )
+            }
+        }
+    }
+
+    /// Returns whether the server is reached through a gateway.
+    pub(crate) fn is_behind_gateway(&self) -> bool {
+        matches!(self.route, SshRoute::Gateway { .. })
+    }
+
+    /// Returns the user name for the log-in. A listener without a fixed server needs the name of
+    /// the server.
+    pub(super) fn log_in_name(&self) -> String {
+        match &self.route {
+            SshRoute::Gateway {
+                has_fixed_server: false,
+                ..
+            } => format!("{}%{}", self.user, self.server.place()),
+            _ => self.user.clone(),
+        }
+    }
+
+    /// Returns host and port of the server, or of the listener through which it is reached.
+    pub(super) fn next_hop(&self) -> (&str, u16) {
+        match &self.route {
+            SshRoute::Direct => (&self.server.host, self.server.port),
+            SshRoute::Gateway { listener, .. } => (&listener.host, listener.port),
+        }
+    }
+
+    fn network(&self) -> Option<&PipeNetwork> {
+        match &self.route {
+            SshRoute::Direct => None,
+            SshRoute::Gateway { listener, .. } => listener.network.as_ref(),
+        }
+    }
+
+    /// Connects to the server, or to the gateway through which the server is reached.
+    pub(super) async fn connect(&self) -> Result<Connection, ServerError> {
+        let (host, port) = self.next_hop();
+        let Some(network) = self.network() else {
+            let tcp = reach(host, port, self.reply_timeout).await?;
+            return Ok(tcp.into());
+        };
+        let connected = match host.parse::<IpAddr>() {
+            Ok(ip) => network.connect(SocketAddr::new(ip, port)),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
+        };
+        let pipe = connected.map_err(|source| ServerError::Connect {
+            host: host.to_owned(),
+            port,
+            source,
+        })?;
+        Ok(pipe.into())
+    }
 }

@@ -4,11 +4,27 @@
     reason = "owns the sockets of sessions with servers"
 )]
 
+mod abortable;
+mod attributes;
+mod connection;
 mod dial;
+mod exchange;
+mod file_handle;
+mod forwarded_agent;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod host_key;
+mod identity;
 mod listing;
+mod login;
+mod messages;
 mod reader;
+mod replies;
 mod session;
 mod ssh_config;
+#[cfg(test)]
+mod tests;
+mod window;
 mod writer;
 
 pub use self::{

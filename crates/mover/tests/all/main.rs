@@ -16,6 +16,7 @@ mod names;
 mod pieces;
 mod round_trips;
 mod server_behaviour;
+mod sftp;
 mod sharing;
 mod sync;
 mod web;

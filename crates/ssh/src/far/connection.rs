@@ -1,7 +1,6 @@
 //! Connection to a server: key exchange, and the check of the host key.
 
 use std::{
-    borrow::Cow,
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -20,7 +19,7 @@ use net::{
 };
 use relay::Relay;
 use russh::{
-    ChannelId, Names, Preferred, Sig, SshId,
+    ChannelId, Names, Sig,
     client::{self, DisconnectReason, Handle, Session},
     keys::{Algorithm, HashAlg, PublicKey, PublicKeyOrCertificate},
 };
@@ -282,16 +281,9 @@ async fn read_keys(settings: &Arc<FarSsh>, target: &HostPort) -> Result<ServerKe
 
 fn config(key: Vec<Algorithm>) -> Arc<client::Config> {
     Arc::new(client::Config {
-        client_id: SshId::Standard(algorithms::IDENTIFICATION.into()),
         window_size: algorithms::WINDOW_BYTES,
         channel_buffer_size: algorithms::CHANNEL_BUFFER,
-        preferred: Preferred {
-            key: Cow::Owned(key),
-            ..algorithms::preferred()
-        },
-        // The session has its own timeouts.
-        inactivity_timeout: None,
-        ..client::Config::default()
+        ..algorithms::client_config(key)
     })
 }
 

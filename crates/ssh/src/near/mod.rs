@@ -33,6 +33,7 @@ use relay::{
 use russh::{SshId, server};
 use tracing::{Span, info_span};
 
+pub use agent::is_login;
 use login_queue::LoginQueue;
 use server_memory::ServerMemory;
 

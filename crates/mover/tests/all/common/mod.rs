@@ -6,6 +6,7 @@
 )]
 
 mod fake;
+pub(crate) mod openssh;
 pub(crate) mod web;
 
 pub(crate) use fake::FakeServerExt;
