@@ -7,6 +7,7 @@ The bench has these parts. Each part has a bound for the way through the listene
     and two round trips; the time is that of the client's process, with its log-in. curl and paramiko upload through a listener
     with `early = "all"`, because they wait for batches.
   - `small files`: 200 files of 10 KB, in seconds.
+  - `longhaul copy` with `--gateway` and `--peer` is in both of these parts. Its direct way is in the row of `--gateway`.
   - `log-in`: `ssh host true`, in round trips.
   - `1 Gbit/s`: a file of 2.5 GB by sftp.
   - `processor`: processor time of each gateway for a GB by sftp, less that of the same bytes through a forward.
@@ -31,7 +32,7 @@ import pages
 import ssh_servers
 import ssh_world
 from files import assert_same, make_file
-from ssh_clients import CLIENTS, Cell, cipher_of, missing_program, ssh_options
+from ssh_clients import CLIENTS, MOVER_KEY, MOVERS, Cell, cipher_of, fingerprint, missing_program, ssh_options
 from world import ADDRESS_B, Missing, Path, World
 
 LISTENER, EARLY_LISTENER, FORWARD, BYTES_FORWARD, BYTES_PORT = 2301, 2302, 2303, 2304, 9000
@@ -49,8 +50,11 @@ BULK = {**{(client, direction): 0.88 for client in ("sftp", "scp", "sshfs", "lft
         **{(client, direction): 0.85 for client in ("rsync", "scp -O") for direction in ("put", "get")},
         **{(client, direction): 0.80 for client in ("curl", "paramiko") for direction in ("put", "get")}}
 EARLY_PUTS = ("curl", "paramiko")
+MOVER_OPTIONS = ("longhaul copy --gateway", "longhaul copy --peer")
+MOVER_BULK = {(client, direction): 0.90 for client in MOVER_OPTIONS for direction in ("put", "get")}
 # Seconds at most.
-SMALL = {("rsync", "put"): 10, ("rsync", "get"): 10, ("sftp", "put"): None, ("sftp", "get"): 90}
+SMALL = {("rsync", "put"): 10, ("rsync", "get"): 10, ("sftp", "put"): None, ("sftp", "get"): 90,
+         **{(client, direction): 4 for client in MOVER_OPTIONS for direction in ("put", "get")}}
 
 
 @dataclasses.dataclass
@@ -95,6 +99,8 @@ class Setup:
         self.world, self.args = world, args
         self.server = ssh_servers.start_openssh(world)
         self.has_gateways = ssh_world.knows_ssh(world)
+        key = world.keygen(MOVER_KEY)
+        self.peers = f'[[peer]]\nname = "{MOVER_KEY}"\npublic_key = "{key}"\n'
         self.start_pair()
 
     def start_pair(self):
@@ -105,12 +111,16 @@ class Setup:
                        for port, where in ((FORWARD, target), (BYTES_FORWARD, f"{ADDRESS_B}:{BYTES_PORT}")))
         if self.has_gateways:
             near += ssh_world.listener(LISTENER, target) + ssh_world.listener(EARLY_LISTENER, target, early="all")
-            ssh_world.start_pair(world, near, [self.server.known_host()])
+            ssh_world.start_pair(world, near, [self.server.known_host()], peers=self.peers)
         else:
             world.pair(near)
 
-    def ways(self, early=False):
+    def ways(self, early=False, client=None):
         """The ways that there are, by name."""
+        if client in MOVER_OPTIONS:
+            found = self.ways()
+            named = (GATEWAYS, DIRECT) if client == MOVER_OPTIONS[0] else (GATEWAYS,)
+            return {way: where for way, where in found.items() if way in named}
         found = {EARLY if early else GATEWAYS: ("127.0.0.1", EARLY_LISTENER if early else LISTENER)} if self.has_gateways else {}
         found |= {DIRECT: (ADDRESS_B, self.server.port), FORWARDED: ("127.0.0.1", FORWARD)}
         return {way: where for way, where in found.items() if self.args.way in way}
@@ -127,7 +137,8 @@ class Setup:
         if direction == "get":
             source, target = target, cell.got("moved")
         make_file(source, size)
-        verb = CLIENTS[client].put if direction == "put" else CLIENTS[client].get
+        mover = program_of(client, cell)
+        verb = mover.put if direction == "put" else mover.get
         begun = time.monotonic()
         verb(cell, "moved")
         took = time.monotonic() - begun
@@ -143,6 +154,15 @@ class Setup:
                 self.move("sftp", direction, ("127.0.0.1", LISTENER), WARM_UP_BYTES)
 
 
+def program_of(client, cell):
+    """The client of a cell. On the direct way, `longhaul copy` has no option for a gateway."""
+    if client not in MOVERS:
+        return CLIENTS[client]
+    # The look for the fingerprint is no part of the measured time.
+    fingerprint(cell)
+    return MOVERS["longhaul copy" if cell.host == ADDRESS_B else client]
+
+
 def ideal_s(path, size):
     loss = float(path.loss.rstrip("%")) / 100
     return size * 8 / (PAYLOAD_SHARE * bits_per_s(path.rate) * (1 - loss)) + IDEAL_TRIPS * seconds_of(path.rtt)
@@ -154,7 +174,7 @@ def wanted(args, name):
 
 def here(client):
     """Whether a client is on this machine; says so if not."""
-    if missing := missing_program(client):
+    if client not in MOVERS and (missing := missing_program(client)):
         print(f"  {client}: {missing} is not here", flush=True)
         return False
     return True
@@ -172,7 +192,7 @@ def measure_bulk(setup, args, rows, name="bulk", clients=BULK, size=None, bounds
         row = Row(f"{name}: {client} {direction}, {size / 1e9:g} GB", "of ideal", 2, ">=", bounds[client, direction])
         if not wanted(args, row.name) or not here(client):
             continue
-        ways = setup.ways(early=client in EARLY_PUTS and direction == "put")
+        ways = setup.ways(client in EARLY_PUTS and direction == "put", client)
         for run in range(args.runs):
             for way, where in by_turns(ways, run):
                 is_peer = way in (DIRECT, FORWARDED)
@@ -190,7 +210,7 @@ def measure_small_files(setup, args, rows):
         if not wanted(args, row.name) or not here(client):
             continue
         for run in range(args.runs):
-            for way, where in by_turns(setup.ways(), run):
+            for way, where in by_turns(setup.ways(client=client), run):
                 if way in (DIRECT, FORWARDED) and run >= args.peer_runs:
                     continue
                 row.add(way, small_files(setup, client, direction, where, count))
@@ -206,8 +226,9 @@ def small_files(setup, client, direction, where, count):
     for number in range(count):
         with open(os.path.join(source, f"file {number:03}"), "wb") as file:
             file.write(os.urandom(SMALL_BYTES))
+    mover = program_of(client, cell)
     begun = time.monotonic()
-    (CLIENTS[client].tree_put if direction == "put" else CLIENTS[client].tree_get)(cell, "tree")
+    (mover.tree_put if direction == "put" else mover.tree_get)(cell, "tree")
     took = time.monotonic() - begun
     bench.require(cell.status == 0, f"{client} {direction}: exit status {cell.status}: {cell.said[-300:]}")
     for number in range(count):
@@ -367,6 +388,8 @@ def measure(world, args):
         print("  the program has no [[ssh]]: only the other ways are measured", flush=True)
     setup.warm_up()
     measure_bulk(setup, args, rows)
+    if setup.has_gateways:
+        measure_bulk(setup, args, rows, clients=MOVER_BULK, bounds=MOVER_BULK)
     measure_small_files(setup, args, rows)
     measure_log_in(setup, args, rows)
     measure_processor(setup, args, rows)

@@ -15,7 +15,7 @@ import subprocess
 import urllib.parse
 
 import ssh_servers
-from world import ROOT, Failure
+from world import ADDRESS_B, ROOT, Failure
 
 LIBRARY_CLIENT = os.path.join(ROOT, "conformance", "ssh_library_client.py")
 OPTIONS = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR",
@@ -497,6 +497,45 @@ class Psftp(Client):
     def tree_get(self, cell, name):
         self.batch(cell, f"get -r {cell.there(name)} {cell.got(name)}")
 
+
+class Longhaul(Client):
+    """`longhaul copy`, by the option that names a gateway. Without one, it connects directly to the cell's host and port."""
+
+    def __init__(self, option=None):
+        self.option = option
+
+    def copy(self, cell, *ends):
+        world = cell.world
+        options = {
+            "--gateway": lambda: ["--gateway", f"{cell.host}:{cell.port}", "--host-key", fingerprint(cell)],
+            "--peer": lambda: ["--peer", f"{world.keys['b']}@{ADDRESS_B}:4810", "--key", world.path(f"{MOVER_KEY}.key")],
+            None: lambda: ["--host-key", fingerprint(cell)]}[self.option]()
+        done = world.run(world.longhaul, "copy", *options, *ends, capture_output=True, timeout=cell.timeout, env={
+            **os.environ, "HOME": cell.home, "LONGHAUL_PASSWORD": cell.password})
+        cell.output, cell.status = done.stdout, done.returncode
+        cell.said = (done.stdout + done.stderr).decode(errors="replace").strip()
+
+    def url(self, cell, name):
+        place = cell.server.place() if self.option else f"{cell.host}:{cell.port}"
+        return f"sftp://{cell.user}@{place}/{cell.there(name)}"
+
+    def put(self, cell, *names):
+        self.copy(cell, *map(cell.here, names), self.url(cell, names[0]) if len(names) == 1 else self.url(cell, ""))
+
+    def get(self, cell, *names):
+        self.copy(cell, *(self.url(cell, name) for name in names), cell.back + "/")
+
+    def tree_put(self, cell, name):
+        self.copy(cell, cell.here(name), self.url(cell, name))
+
+    def tree_get(self, cell, name):
+        self.copy(cell, self.url(cell, name), cell.got(name))
+
+
+# Name of the key of the mover as a near gateway.
+MOVER_KEY = "mover"
+# The mover by each option.
+MOVERS = {"longhaul copy": Longhaul(), **{f"longhaul copy {option}": Longhaul(option) for option in ("--gateway", "--peer")}}
 
 FINGERPRINTS = {}
 

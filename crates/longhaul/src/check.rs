@@ -9,7 +9,7 @@ use crate::moving::{self, CommonArgs, Order};
 /// Compare two directories, or two files
 ///
 /// SRC and DST are local paths or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS),
-/// ftps:// (TLS from the first byte). The command changes no file.
+/// ftps:// (TLS from the first byte), sftp:// (SSH). The command changes no file.
 ///
 /// The command compares the size and time of each file, or with --checksum the size and content. It
 /// prints each file that differs, is missing at DST, or exists only at DST.
@@ -20,7 +20,8 @@ Examples:
   longhaul check --checksum ftp://ftp.example.com//pub/data ./data
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password. For sftp://, longhaul first
+tries the keys of the agent and of ~/.ssh.
 
 Exit codes: 0 SRC and DST are the same; 1 SRC and DST differ, or a comparison failed; 2 wrong use;
 3 interrupted.")]

@@ -1,4 +1,4 @@
-//! Options for the access to servers: the route, the account and TLS.
+//! Options for the access to servers: the route, the account, TLS and SSH.
 
 use std::{
     env,
@@ -9,16 +9,20 @@ use std::{
 
 use anyhow::Context as _;
 use mover::{
-    credentials::{ANONYMOUS, Credentials},
-    embedded_gateway::{EmbeddedGateway, FarGateway},
+    credentials::{ANONYMOUS, Account, Credentials},
+    embedded_gateway::{EmbeddedGateway, FarGateway, GatewayListeners},
     job::JobSite,
     location::{Location, Remote, Scheme, Server},
-    server::{Dial, GatewayListener, Password, Route},
+    server::{Dial, GatewayListener, HostKeyRejection, Password, Route, ServerError},
+    sftp::{SftpDial, SftpSession},
     web::WebDial,
 };
 use net::tls::{CertificateCheck, Fingerprint};
 
-use crate::{exit, peers};
+use crate::{
+    exit, peers,
+    ssh_access::{SshAccess, SshArgs},
+};
 
 /// Options for the access to servers.
 #[derive(clap::Args)]
@@ -56,6 +60,8 @@ pub(crate) struct ConnectionArgs {
     /// Use active mode: servers open the data connections to this machine
     #[arg(long)]
     active: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 /// Access to servers with checked options.
@@ -65,8 +71,9 @@ pub(crate) struct Access {
     /// Netrc file for messages: the file of `--netrc`, or `~/.netrc`.
     netrc: PathBuf,
     verify_tls: CertificateCheck,
-    /// Gateway listener that leads to the servers. `None` means direct connections.
-    listener: Option<GatewayListener>,
+    /// Gateway listeners that lead to the servers. `None` means direct connections.
+    listeners: Option<GatewayListeners>,
+    ssh: SshAccess,
     /// The far gateway, and the file with this process's private key.
     peer: Option<(FarGateway, PathBuf)>,
     /// Text that distinguishes this gateway from others. `None` unless the command line names
@@ -86,10 +93,15 @@ impl ConnectionArgs {
         !self.peer.is_empty()
     }
 
-    /// Reads the options, the environment and, if `has_server` is set, the netrc file.
-    /// `reply_timeout` is the timeout of replies, and of transfers without progress.
-    pub(crate) fn read(&self, reply_timeout: Duration, has_server: bool) -> anyhow::Result<Access> {
-        self.read_one(0, 1, reply_timeout, has_server)
+    /// Reads the options and the environment. Also reads the netrc file and the configuration of
+    /// OpenSSH, if `servers` need them. `reply_timeout` is the timeout of replies, and of transfers
+    /// without progress.
+    pub(crate) fn read(
+        &self,
+        reply_timeout: Duration,
+        servers: &[&Server],
+    ) -> anyhow::Result<Access> {
+        self.read_one(0, 1, reply_timeout, servers)
     }
 
     /// Reads the access to one of several destinations. `number` is its index, and `count` the
@@ -99,7 +111,7 @@ impl ConnectionArgs {
         number: usize,
         count: usize,
         reply_timeout: Duration,
-        has_server: bool,
+        servers: &[&Server],
     ) -> anyhow::Result<Access> {
         let gateway = one_of(&self.gateway, "--gateway", number, count)?;
         let peer = one_of(&self.peer, "--peer", number, count)?;
@@ -110,11 +122,19 @@ impl ConnectionArgs {
         let named = gateway
             .map(str::to_owned)
             .or_else(|| peer.as_ref().map(key_and_place));
+        let has_sftp = servers.iter().any(|it| it.scheme == Scheme::Sftp);
+        let has_ftp = servers.iter().any(|it| it.scheme.is_ftp());
+        exit::ensure(
+            gateway.is_none() || !(has_sftp && has_ftp),
+            "a listener of a gateway leads to FTP servers or to SSH servers: use --peer, which leads to both, or copy \
+             in two steps",
+        )?;
         Ok(Access {
-            credentials: self.credentials(has_server)?,
+            credentials: self.credentials(!servers.is_empty())?,
+            ssh: self.ssh.read(has_sftp)?,
             netrc: self.netrc.clone().unwrap_or_else(|| "~/.netrc".into()),
             verify_tls: self.verify_tls()?,
-            listener: gateway.map(listener).transpose()?,
+            listeners: gateway.map(listeners).transpose()?,
             peer,
             gateway: named.filter(|_| is_one_of_several),
             is_active: self.active,
@@ -177,7 +197,7 @@ fn one_of<'a>(
     Ok(values.get(number).or(values.first()).map(String::as_str))
 }
 
-fn listener(text: &str) -> anyhow::Result<GatewayListener> {
+fn listeners(text: &str) -> anyhow::Result<GatewayListeners> {
     let wrong = || exit::misuse(format!("{text:?} is no gateway: expected HOST:PORT"));
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -186,18 +206,23 @@ fn listener(text: &str) -> anyhow::Result<GatewayListener> {
         !host.is_empty() && port > 0,
         "expected HOST:PORT of a gateway",
     )?;
-    Ok(GatewayListener {
+    let listener = GatewayListener {
         host: host.to_owned(),
         port,
         has_tls: false,
         is_ours: false,
         network: None,
+    };
+    // The schemes of the servers show the protocol of the listener.
+    Ok(GatewayListeners {
+        ftp: listener.clone(),
+        ssh: listener,
     })
 }
 
 /// Starts one near gateway in this process if the options name far gateways. The near gateway has
-/// one listener for each far gateway. Each [`Access`] then uses the listener of its far gateway.
-/// `scheme` is the scheme of the servers' URLs.
+/// listeners for each far gateway. Each [`Access`] then uses the listeners of its far gateway.
+/// `scheme` is the scheme of the FTP servers' URLs.
 pub(crate) fn start_near(
     all: &mut [&mut Access],
     scheme: Option<Scheme>,
@@ -220,14 +245,14 @@ pub(crate) fn start_near(
         let number = peers
             .iter()
             .position(|it| access.peer.as_ref().is_some_and(|(own, _)| own == it));
-        access.listener = number.map(|it| near.listener(it));
+        access.listeners = number.map(|it| near.listeners(it));
     }
     Ok(Some(near))
 }
 
 impl Access {
     /// Starts a near gateway in this process if the options name a far gateway. This access then
-    /// uses its listener. `scheme` is the scheme of the servers' URLs.
+    /// uses its listeners. `scheme` is the scheme of the FTP servers' URLs.
     pub(crate) fn start_near(
         &mut self,
         scheme: Option<Scheme>,
@@ -246,9 +271,9 @@ impl Access {
         self.gateway.as_deref()
     }
 
-    /// Returns the gateway listener that leads to the servers. `None` means direct connections.
-    pub(crate) fn listener(&self) -> Option<&GatewayListener> {
-        self.listener.as_ref()
+    /// Returns the gateway listeners that lead to the servers. `None` means direct connections.
+    pub(crate) fn listeners(&self) -> Option<&GatewayListeners> {
+        self.listeners.as_ref()
     }
 
     /// Returns the rule by which the process checks certificates of servers.
@@ -256,24 +281,68 @@ impl Access {
         &self.verify_tls
     }
 
-    /// Makes this access use a listener of a running near gateway.
-    pub(crate) fn use_listener(&mut self, listener: GatewayListener) {
-        self.listener = Some(listener);
+    /// Makes this access use the listeners of a running near gateway.
+    pub(crate) fn use_listeners(&mut self, listeners: GatewayListeners) {
+        self.listeners = Some(listeners);
     }
 
     /// Returns the user name for a server.
     pub(crate) fn user(&self, server: &Server) -> String {
-        self.credentials.account(server).user
+        self.account(server).user
     }
 
-    /// Asks the user for a missing password, if the process has a terminal.
-    pub(crate) fn ask_password(&mut self, server: &Server) -> anyhow::Result<()> {
-        use std::io::IsTerminal as _;
-        let account = self.credentials.account(server);
-        let is_seen = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        if account.password.is_some() || !is_seen {
-            return Ok(());
+    fn account(&self, server: &Server) -> Account {
+        match server.scheme {
+            Scheme::Sftp => self.ssh.account(&self.credentials, server),
+            _ => self.credentials.account(server),
         }
+    }
+
+    /// Asks the user for a missing password, if the process has a terminal. An SFTP server may
+    /// accept a key, so [`ask_for_ssh`](Self::ask_for_ssh) asks for its password.
+    pub(crate) fn ask_password(&mut self, server: &Server) -> anyhow::Result<()> {
+        let is_open = self.account(server).password.is_none();
+        match is_open && server.scheme != Scheme::Sftp && has_terminal() {
+            true => self.prompt_for_password(server),
+            false => Ok(()),
+        }
+    }
+
+    /// Logs in at each SFTP server once, if the process has a terminal. Asks the user whether an
+    /// unknown host key is right, and for the password of a server that accepts no key. All other
+    /// failures are left to the job.
+    pub(crate) async fn ask_for_ssh(&mut self, servers: &[Server]) -> anyhow::Result<()> {
+        let servers = servers.iter().filter(|it| it.scheme == Scheme::Sftp);
+        for server in servers.filter(|_| has_terminal()) {
+            for _ in 0..SSH_QUESTIONS_MAX {
+                match SftpSession::open(&self.sftp_dial(server)).await {
+                    Ok(session) => {
+                        session.close().await;
+                        break;
+                    }
+                    Err(ServerError::HostKey(HostKeyRejection::Unknown {
+                        server,
+                        fingerprint,
+                        algorithm,
+                        ..
+                    })) => {
+                        let is_right = is_host_key_right(&server, &algorithm, &fingerprint)?;
+                        anyhow::ensure!(is_right, "the host key is not confirmed");
+                        self.ssh.confirm_host_key(fingerprint);
+                    }
+                    Err(ServerError::SshLogIn {
+                        wants_password: true,
+                        ..
+                    }) => self.prompt_for_password(server)?,
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn prompt_for_password(&mut self, server: &Server) -> anyhow::Result<()> {
+        let account = self.account(server);
         let question = format!("Password of {} at {}: ", account.user, server.host);
         let password = rpassword::prompt_password(question).context("cannot read a password")?;
         let password = Password(password.into_bytes());
@@ -295,6 +364,9 @@ impl Access {
         let Location::Remote(Remote { server, .. }) = location else {
             return JobSite::Local;
         };
+        if server.scheme == Scheme::Sftp {
+            return JobSite::Sftp(Box::new(self.sftp_dial(server)));
+        }
         let account = self.credentials.account(server);
         if !server.scheme.is_ftp() {
             let is_known = server.user.is_some() || account.user != ANONYMOUS;
@@ -309,7 +381,10 @@ impl Access {
         }
         JobSite::Server(Box::new(Dial {
             server: server.clone(),
-            route: self.listener.clone().map_or(Route::Direct, Route::Gateway),
+            route: match &self.listeners {
+                Some(listeners) => Route::Gateway(listeners.ftp.clone()),
+                None => Route::Direct,
+            },
             user: account.user,
             password: account.password,
             netrc: self.netrc.clone(),
@@ -319,4 +394,39 @@ impl Access {
             stall_max: self.reply_timeout,
         }))
     }
+
+    fn sftp_dial(&self, server: &Server) -> SftpDial {
+        let listener = self.listeners.as_ref().map(|it| &it.ssh);
+        let account = self.account(server);
+        self.ssh.dial(server, account, listener, self.reply_timeout)
+    }
+}
+
+/// Asks the user whether the host key of a server is right.
+fn is_host_key_right(server: &str, algorithm: &str, fingerprint: &str) -> anyhow::Result<bool> {
+    let mut answer = String::new();
+    loop {
+        eprint!(
+            "The host key of {server} is not known.\n{algorithm} key fingerprint is {fingerprint}.\n\
+             Is it right (yes/no)? "
+        );
+        answer.clear();
+        let length = std::io::stdin().read_line(&mut answer);
+        let is_ended = length.context("cannot read the answer")? == 0;
+        match answer.trim() {
+            "yes" => return Ok(true),
+            "no" => return Ok(false),
+            _ if is_ended => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// Maximum number of log-ins at one SFTP server that ask questions.
+const SSH_QUESTIONS_MAX: usize = 3;
+
+/// Whether the user can answer questions on a terminal.
+fn has_terminal() -> bool {
+    use std::io::IsTerminal as _;
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }

@@ -9,12 +9,12 @@ use crate::{
     moving::{self, CommonArgs, Order, WriteArgs},
 };
 
-/// Copy files and directories to or from FTP servers
+/// Copy files and directories to or from FTP and SFTP servers
 ///
 /// SRC and DST are local paths or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS),
-/// ftps:// (TLS from the first byte). The path of a URL is relative to the login directory. With a
-/// second slash, as in ftp://HOST//PATH, the path begins at the server's root. SRC may also be a
-/// file of a web server (https://HOST/PATH), or standard input (-).
+/// ftps:// (TLS from the first byte), sftp:// (SSH). The path of a URL is relative to the login
+/// directory. With a second slash, as in ftp://HOST//PATH, the path begins at the server's root. SRC
+/// may also be a file of a web server (https://HOST/PATH), or standard input (-).
 ///
 /// If SRC is a directory, the command copies the content of SRC into the directory DST. If DST ends
 /// in a slash and SRC does not, the copy is a directory in DST with the name of SRC. If SRC is a
@@ -36,12 +36,14 @@ longhaul copy [OPTIONS] SRC... DST
 Examples:
   longhaul copy film.mxf ftp://me@ftp.example.com/incoming/
   longhaul copy ftp://ftp.example.com//pub/data ./data --gateway 10.0.0.7:2121
+  longhaul copy sftp://me@files.example/takes ./takes
   longhaul copy takes/ ftpes://me@10.20.0.5/takes --peer 'KEY@203.0.113.9:4810'
   pg_dump films | longhaul copy - ftp://me@ftp.example.com/backup/films.sql
   longhaul copy card/ --to ftp://a.example/day1 --to ftp://b.example/day1 --to /mnt/backup/day1
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password. For sftp://, longhaul first
+tries the keys of the agent and of ~/.ssh.
 
 Exit codes: 0 all files are at DST; 1 a failure, which the output names; 2 wrong use;
 3 interrupted.")]

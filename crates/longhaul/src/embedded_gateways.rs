@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use mover::{embedded_gateway::EmbeddedGateway, server::GatewayListener};
+use mover::embedded_gateway::{EmbeddedGateway, GatewayListeners};
 
 use crate::{exit, moving::Settings};
 
@@ -13,12 +13,12 @@ use crate::{exit, moving::Settings};
 pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), EmbeddedGateway>);
 
 impl EmbeddedGateways {
-    /// Returns the listener of a job's near gateway. Starts the near gateway unless an earlier job
+    /// Returns the listeners of a job's near gateway. Starts the near gateway unless an earlier job
     /// has started it. Returns `None` if the job names no far gateway.
-    pub(crate) fn listener(
+    pub(crate) fn listeners(
         &mut self,
         settings: &mut Settings,
-    ) -> anyhow::Result<Option<GatewayListener>> {
+    ) -> anyhow::Result<Option<GatewayListeners>> {
         let Some((peer, key)) = settings.access.peer().cloned() else {
             return Ok(None);
         };
@@ -32,13 +32,13 @@ impl EmbeddedGateways {
                 is_same,
                 "another job uses the same far gateway with another kind of TLS: give this job a key of its own",
             )?;
-            return Ok(Some(near.listener(0)));
+            return Ok(Some(near.listeners(0)));
         }
         let near = settings.access.start_near(scheme)?;
         let near = near.expect("a far gateway is named");
-        let listener = near.listener(0);
+        let listeners = near.listeners(0);
         self.0.insert(id, near);
-        Ok(Some(listener))
+        Ok(Some(listeners))
     }
 
     /// Ends all near gateways.

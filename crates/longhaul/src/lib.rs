@@ -39,6 +39,7 @@ mod pubkey;
 mod reload;
 mod service;
 mod setup;
+mod ssh_access;
 mod ssh_server;
 mod status;
 mod store;

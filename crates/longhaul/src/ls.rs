@@ -28,7 +28,7 @@ use crate::{
 /// List files on a server or on this machine
 ///
 /// URL is ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS), ftps:// (TLS from the first
-/// byte), or a local path. The path of a URL is relative to the login directory. With a second
+/// byte), sftp:// (SSH), or a local path. The path of a URL is relative to the login directory. With a second
 /// slash, as in ftp://HOST//PATH, the path begins at the server's root.
 ///
 /// Each line has the size in bytes, the time of the last change in UTC, and the name. The name of a
@@ -41,7 +41,8 @@ Examples:
   longhaul ls -R --include '*.mxf' ftpes://me@10.20.0.5/takes --gateway 10.0.0.7:2121
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password. For sftp://, longhaul first
+tries the keys of the agent and of ~/.ssh.
 
 Exit codes: 0 everything is listed; 1 a failure, which the output names; 2 wrong use;
 3 interrupted.")]
@@ -86,8 +87,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let location = Location::parse_source(&args.url).map_err(exit::wrong_use)?;
     exit::ensure(
-        location.server().is_none_or(|it| it.scheme.is_ftp()),
-        "a web server has no listings: name a directory of an FTP server or of this machine",
+        location.server().is_none_or(|it| !it.scheme.is_web()),
+        "a web server has no listings: name a directory of another server or of this machine",
     )?;
     let is_remote = matches!(location, Location::Remote(_));
     exit::ensure(
@@ -108,13 +109,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn list(args: &Args, location: Location, filter: Filter) -> anyhow::Result<ExitCode> {
-    let mut access = args
-        .connection
-        .read(args.stall_timeout, location.server().is_some())?;
+    let servers: Vec<_> = location.server().into_iter().collect();
+    let mut access = args.connection.read(args.stall_timeout, &servers)?;
     if let Some(server) = location.server() {
         access.ask_password(server)?;
     }
     let near = access.start_near(location.server().map(|it| it.scheme))?;
+    let servers: Vec<_> = location.server().cloned().into_iter().collect();
+    access.ask_for_ssh(&servers).await?;
     let site = access.site(&location);
     let mut printer = ListingPrinter::new(args.json, args.names);
     let listed = tokio::select! {

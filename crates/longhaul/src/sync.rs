@@ -9,7 +9,7 @@ use crate::moving::{self, CommonArgs, Order, WriteArgs};
 /// Make a directory equal to another directory
 ///
 /// SRC and DST are local paths or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS),
-/// ftps:// (TLS from the first byte).
+/// ftps:// (TLS from the first byte), sftp:// (SSH).
 ///
 /// The command copies each file of SRC that is missing at DST, or has another size or time at DST.
 /// It also creates empty directories. A file of SRC replaces a link or an empty directory with the
@@ -26,7 +26,8 @@ Examples:
   longhaul sync --delete --max-delete 50 --exclude 'cache/' site/ ftpes://me@10.20.0.5/site
 
 Passwords come from ~/.netrc, from --password-file, or from the environment variable
-LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password.
+LONGHAUL_PASSWORD. On a terminal, longhaul asks for a missing password. For sftp://, longhaul first
+tries the keys of the agent and of ~/.ssh.
 
 Exit codes: 0 done; 1 a failure, which the output names; 2 wrong use; 3 interrupted.")]
 pub(crate) struct Args {

@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{location::Server, server::Password};
+use crate::{
+    location::{Scheme, Server},
+    server::Password,
+};
 
 /// An account on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,12 +96,13 @@ impl Credentials {
     /// file. If neither contains a user name, the user is `anonymous`.
     ///
     /// The password comes from the netrc file's entry for this user. Otherwise a named user has the
-    /// password for all servers, and a guest (`anonymous` or `ftp`) has the guest password. A guest
-    /// in the URL counts as a named user. If a named user still has no password, the password that
-    /// was typed for this server and user is returned.
+    /// password for all servers, and a guest (`anonymous` or `ftp`) has the guest password. SFTP
+    /// servers have no guests. A guest in the URL counts as a named user. If a named user still has
+    /// no password, the password that was typed for this server and user is returned.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&NetrcEntry| {
-            // A web server requires no account, so a `default` entry must not give it one.
+            // A web server requires no account, and an SSH server takes keys. A `default` entry
+            // must not give them an account.
             let is_host = match &entry.machine {
                 Some(machine) => machine.eq_ignore_ascii_case(&server.host),
                 None => server.scheme.is_ftp(),
@@ -116,7 +120,11 @@ impl Credentials {
             .clone()
             .or(login)
             .unwrap_or_else(|| ANONYMOUS.to_owned());
-        let is_guest = user == ANONYMOUS || user == FTP_GUEST && server.scheme.is_ftp();
+        let is_guest = match server.scheme {
+            Scheme::Sftp => false,
+            Scheme::Https => user == ANONYMOUS,
+            _ => user == ANONYMOUS || user == FTP_GUEST,
+        };
         // The password for all servers applies to named accounts. A server that accepts guests must
         // not receive it, unless the URL names the guest's account.
         let for_all = self.password.clone();
@@ -259,7 +267,6 @@ const FTP_GUEST: &str = "ftp";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::location::Scheme;
 
     const NETRC: &str = "\
 # mine
@@ -345,6 +352,33 @@ default login guest password any
             account(&credentials, Some("ftp"), "one.example"),
             pair("ftp", "for all")
         );
+    }
+
+    #[test]
+    fn an_sftp_server_has_no_guests_and_no_default_account() {
+        let credentials = Credentials {
+            password: Some(Password(b"for all".to_vec())),
+            netrc: parse_netrc(NETRC.as_bytes()),
+            ..Credentials::default()
+        };
+        let account = |user: &str, host: &str| {
+            let account = credentials.account(&Server {
+                scheme: Scheme::Sftp,
+                port: 22,
+                ..server(Some(user), host)
+            });
+            account.password.map(|it| it.0)
+        };
+        assert_eq!(account("me", "one.example"), Some(b"se#cret".to_vec()));
+        for user in ["ftp", "anonymous", "me"] {
+            assert_eq!(account(user, "three"), Some(b"for all".to_vec()));
+        }
+        let none = Credentials::default();
+        let guest = Server {
+            scheme: Scheme::Sftp,
+            ..server(Some("anonymous"), "three")
+        };
+        assert_eq!(none.account(&guest).password, None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Near gateway that is embedded in the mover. The gateway has a link to far gateways, and one
-//! listener for each far gateway. Only this process can connect to the listeners.
+//! Near gateway that is embedded in the mover. The gateway has a link to far gateways. Each far
+//! gateway has two listeners, one for FTP and one for SSH. Only this process can connect to the
+//! listeners.
 #![allow(
     clippy::disallowed_methods,
     reason = "owns the link's socket and clock, and locks the key file for as long as the link is used"
@@ -17,15 +18,17 @@ use std::{
 
 use link::{Identity, IdentityError, Link, LinkError, PeerConfig, PublicKey};
 use net::{
-    pipe::PipeNetwork,
+    pipe::{PipeListener, PipeNetwork},
     target::HostPort,
     tls::{CertificateCheck, ServerTls, TlsStart},
 };
 use relay::{
     Relay, Sessions, far,
     near::{self, FtpService},
+    service::NearService,
     settings::{FtpListener, RelaySettings},
 };
+use ssh::{HostKey, SshListener, SshNear};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{location::Scheme, server::GatewayListener};
@@ -44,7 +47,7 @@ pub struct FarGateway {
 pub struct EmbeddedGateway {
     network: PipeNetwork,
     /// Addresses of the listeners in the in-memory network, in the order of the peers.
-    listeners: Vec<SocketAddr>,
+    listeners: Vec<ListenerAddresses>,
     manner: (Scheme, CertificateCheck),
     relay: Relay,
     sessions: Sessions,
@@ -52,6 +55,22 @@ pub struct EmbeddedGateway {
     /// Locked key file. The lock prevents a second link with this key, because such a link would
     /// replace the first link at the far gateway.
     _key: File,
+}
+
+/// Addresses of the listeners that lead to one far gateway.
+#[derive(Debug)]
+struct ListenerAddresses {
+    ftp: SocketAddr,
+    ssh: SocketAddr,
+}
+
+/// Listeners of a gateway, by the protocols of the servers to which they lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayListeners {
+    /// Listener for FTP servers.
+    pub ftp: GatewayListener,
+    /// Listener for SSH servers.
+    pub ssh: GatewayListener,
 }
 
 /// An error that prevents the near gateway from starting.
@@ -152,18 +171,19 @@ impl EmbeddedGateway {
         serving.spawn(far::serve(current, None, []));
         let network = PipeNetwork::new();
         let server_tls = server_tls(scheme, verify);
+        let host_key = HostKey::generate()?;
+        let mut serve = |listener: PipeListener, service: Arc<dyn NearService>| {
+            serving.spawn(near::serve(listener.into(), service, relay.clone()));
+        };
         let mut listeners = Vec::new();
         for peer in 0..peers.len() {
-            let listener = network.listen()?;
-            let at = listener.local_addr();
-            let settings = FtpListener::within_process(at, peer, server_tls.clone());
-            let service = FtpService::new(settings, at, None);
-            serving.spawn(near::serve(
-                listener.into(),
-                Arc::new(service),
-                relay.clone(),
-            ));
-            listeners.push(at);
+            let (for_ftp, for_ssh) = (network.listen()?, network.listen()?);
+            let (ftp, ssh) = (for_ftp.local_addr(), for_ssh.local_addr());
+            let settings = FtpListener::within_process(ftp, peer, server_tls.clone());
+            serve(for_ftp, Arc::new(FtpService::new(settings, ftp, None)));
+            let settings = Arc::new(SshListener::within_process(ssh, peer));
+            serve(for_ssh, Arc::new(SshNear::new(settings, host_key.clone())));
+            listeners.push(ListenerAddresses { ftp, ssh });
         }
         Ok(Self {
             network,
@@ -176,18 +196,22 @@ impl EmbeddedGateway {
         })
     }
 
-    /// Returns the listener through which sessions reach the far gateway with the number `peer`.
+    /// Returns the listeners through which sessions reach the far gateway with the number `peer`.
     ///
     /// # Panics
     /// If the number is not below the number of peers.
-    pub fn listener(&self, peer: usize) -> GatewayListener {
-        let listener = self.listeners[peer];
-        GatewayListener {
-            host: listener.ip().to_string(),
-            port: listener.port(),
+    pub fn listeners(&self, peer: usize) -> GatewayListeners {
+        let addresses = &self.listeners[peer];
+        let listener = |address: SocketAddr| GatewayListener {
+            host: address.ip().to_string(),
+            port: address.port(),
             has_tls: true,
             is_ours: true,
             network: Some(self.network.clone()),
+        };
+        GatewayListeners {
+            ftp: listener(addresses.ftp),
+            ssh: listener(addresses.ssh),
         }
     }
 
@@ -380,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_within_the_process_greets_and_ends_with_the_gateway() {
+    async fn the_listeners_within_the_process_greet_and_end_with_the_gateway() {
         let folder = tempfile::tempdir().expect("room");
         let key = folder.path().join("key");
         Identity::generate().write_new(&key).expect("room");
@@ -388,19 +412,22 @@ mod tests {
         let peers = [peer(&far, "127.0.0.1:1")];
         let near = EmbeddedGateway::start(&peers, &key, Scheme::Ftp, &CertificateCheck::Off)
             .expect("a link");
-        let listener = near.listener(0);
-        let network = listener.network.expect("its own network");
-        let at = format!("{}:{}", listener.host, listener.port);
-        let pipe = network.connect(at.parse().expect("an address"));
-        let mut leg = net::tls::Leg::plain(pipe.expect("it listens"));
-        let mut greeting = [0; 4];
-        let read = leg.read_exact(&mut greeting);
-        let read = timeout(Duration::from_secs(60), read).await;
-        read.expect("in time").expect("a greeting");
-        assert_eq!(&greeting, b"220 ");
+        let GatewayListeners { ftp, ssh } = near.listeners(0);
+        let network = ftp.network.clone().expect("its own network");
+        let connect = |listener: &GatewayListener| {
+            let at = format!("{}:{}", listener.host, listener.port);
+            network.connect(at.parse().expect("an address"))
+        };
+        for (listener, greeting) in [(&ftp, b"220 "), (&ssh, b"SSH-")] {
+            let mut leg = net::tls::Leg::plain(connect(listener).expect("it listens"));
+            let mut begin = [0; 4];
+            let read = timeout(Duration::from_secs(60), leg.read_exact(&mut begin)).await;
+            read.expect("in time").expect("a greeting");
+            assert_eq!(&begin, greeting);
+        }
         near.end().await;
-        network
-            .connect(at.parse().expect("an address"))
-            .expect_err("nobody listens");
+        for listener in [&ftp, &ssh] {
+            connect(listener).expect_err("nobody listens");
+        }
     }
 }

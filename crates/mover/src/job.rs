@@ -11,6 +11,7 @@ use crate::{
     part_name::{digits_of, part_path},
     plan,
     server::{Dial, SessionPool},
+    sftp::SftpDial,
     spool_sharing::SpoolSharing,
     web::WebDial,
 };
@@ -48,6 +49,8 @@ pub enum JobSite {
     Server(Box<Dial>),
     /// A web server. Only sources can be on a web server.
     Web(Box<WebDial>),
+    /// An SFTP server.
+    Sftp(Box<SftpDial>),
 }
 
 impl JobSite {
@@ -57,12 +60,17 @@ impl JobSite {
             Self::Local => None,
             Self::Server(dial) => Some(dial.describe()),
             Self::Web(dial) => Some(format!("the server {}", dial.server.place())),
+            Self::Sftp(dial) => Some(dial.describe()),
         }
     }
 
     /// Returns whether the server is reached through a gateway.
     pub(crate) fn is_behind_gateway(&self) -> bool {
-        matches!(self, Self::Server(dial) if dial.is_behind_gateway())
+        match self {
+            Self::Local | Self::Web(_) => false,
+            Self::Server(dial) => dial.is_behind_gateway(),
+            Self::Sftp(dial) => dial.is_behind_gateway(),
+        }
     }
 
     fn location(&self, path: Vec<u8>) -> Location {
@@ -73,6 +81,10 @@ impl JobSite {
                 path,
             }),
             Self::Web(dial) => Location::Remote(Remote {
+                server: dial.server.clone(),
+                path,
+            }),
+            Self::Sftp(dial) => Location::Remote(Remote {
                 server: dial.server.clone(),
                 path,
             }),

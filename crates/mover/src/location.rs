@@ -67,21 +67,22 @@ pub enum LocationError {
     Password,
     /// The scheme is unknown.
     #[error(
-        "{0:?} is no scheme that can be used: ftp, ftps (implicit TLS), ftpes (explicit TLS), https (as a source)"
+        "{0:?} is no scheme that can be used: ftp, ftps (implicit TLS), ftpes (explicit TLS), sftp, https (as a source)"
     )]
     Scheme(String),
     /// The host is missing, or the port is not valid.
     #[error("{0:?} is no server: expected [USER@]HOST[:PORT]")]
     Server(String),
-    /// The path contains a byte that an FTP command cannot contain.
-    #[error("the path has a line break or a zero byte")]
+    /// The path contains a byte that the protocol cannot carry: a line break in FTP, or a zero
+    /// byte.
+    #[error("the path has a zero byte, or a line break, which only SFTP can carry")]
     Path,
     /// The path of an `https` URL ends in no file name.
     #[error("a URL with https must name a file: nothing is listed there")]
     NoFile,
     /// The text has the form by which scp and rsync name a path on another machine.
     #[error(
-        "{written:?} is how scp and rsync name a place on another machine (SFTP is not supported): did you mean {url} or ./{written}"
+        "{written:?} is how scp and rsync name a place on another machine: did you mean {url} or ./{written}"
     )]
     ScpStyle {
         /// The rejected text.
@@ -173,6 +174,11 @@ impl Scheme {
     pub fn is_ftp(self) -> bool {
         !matches!(self, Self::Https | Self::Sftp)
     }
+
+    /// Returns whether the protocol is HTTP. A web server is only a source, and lists nothing.
+    pub fn is_web(self) -> bool {
+        self == Self::Https
+    }
 }
 
 impl Server {
@@ -255,8 +261,8 @@ impl ScpStyle<'_> {
         let port = port.and_then(|it| it.parse::<u16>().ok().filter(|_| path.len() > it.len()));
         let path = percent_encode(path, IN_PATH);
         let url = match port {
-            Some(_) => format!("ftp://{user}{host}:{path}"),
-            None => format!("ftp://{user}{host}/{path}"),
+            Some(_) => format!("sftp://{user}{host}:{path}"),
+            None => format!("sftp://{user}{host}/{path}"),
         };
         LocationError::ScpStyle {
             written: escape(text.as_bytes()),
@@ -283,6 +289,7 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
         "ftpes" => Scheme::Explicit,
         "ftps" => Scheme::Implicit,
         "https" => Scheme::Https,
+        "sftp" => Scheme::Sftp,
         _ => return Err(LocationError::Scheme(scheme)),
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -313,7 +320,8 @@ fn parse_remote(scheme: String, rest: &str) -> Result<Remote, LocationError> {
         Scheme::Https => web_path(path)?,
         _ => percent_decode_str(path).collect(),
     };
-    if path.iter().any(|it| matches!(it, b'\r' | b'\n' | 0)) {
+    let is_line_break = |it: u8| scheme != Scheme::Sftp && matches!(it, b'\r' | b'\n');
+    if path.iter().any(|it| *it == 0 || is_line_break(*it)) {
         return Err(LocationError::Path);
     }
     let server = Server {
@@ -468,6 +476,8 @@ mod tests {
         assert_eq!(plain.path, b"a/b c");
         assert_eq!(remote("ftps://host").server.port, 990);
         assert_eq!(remote("ftpes://host").server.port, 21);
+        assert_eq!(remote("sftp://host").server.port, 22);
+        assert_eq!(remote("sftp://host/a%0d%0a%ff").path, b"a\r\n\xff");
         let full = remote("FTPES://me%40home@[::1]:2121//srv/caf%E9");
         assert_eq!(full.server.user.as_deref(), Some("me@home"));
         assert_eq!((full.server.host.as_str(), full.server.port), ("::1", 2121));
@@ -477,6 +487,8 @@ mod tests {
             "ftps://host/",
             "ftps://host:21/x",
             "ftpes://me%40home@[::1]:2121//srv/caf%E9",
+            "sftp://me@host//srv/a%0D%0A",
+            "sftp://host:2222/x",
         ] {
             assert_eq!(remote(text).to_string(), text);
         }
@@ -494,16 +506,16 @@ mod tests {
         for (text, url) in [
             (
                 "me@ftp.example.com:/takes",
-                "ftp://me@ftp.example.com//takes",
+                "sftp://me@ftp.example.com//takes",
             ),
-            ("ftp.example.com:takes", "ftp://ftp.example.com/takes"),
-            ("ftp.example.com:", "ftp://ftp.example.com/"),
-            ("me@host:~/takes 1", "ftp://me@host/takes%201"),
-            ("host::module/x", "ftp://host/module/x"),
-            ("127.0.0.1:2121/d", "ftp://127.0.0.1:2121/d"),
-            ("[::1]:/d", "ftp://[::1]//d"),
-            ("me@[::1]:d", "ftp://me@[::1]/d"),
-            ("m@h:d", "ftp://m@h/d"),
+            ("ftp.example.com:takes", "sftp://ftp.example.com/takes"),
+            ("ftp.example.com:", "sftp://ftp.example.com/"),
+            ("me@host:~/takes 1", "sftp://me@host/takes%201"),
+            ("host::module/x", "sftp://host/module/x"),
+            ("127.0.0.1:2121/d", "sftp://127.0.0.1:2121/d"),
+            ("[::1]:/d", "sftp://[::1]//d"),
+            ("me@[::1]:d", "sftp://me@[::1]/d"),
+            ("m@h:d", "sftp://m@h/d"),
         ] {
             for parse in [Location::parse_source, Location::parse_destination] {
                 let refused = parse(OsStr::new(text)).expect_err(text).to_string();
@@ -532,8 +544,8 @@ mod tests {
             parse("ftp://me:secret@host/x"),
             Err(LocationError::Password)
         );
-        let scheme = LocationError::Scheme("sftp".to_owned());
-        assert_eq!(parse("sftp://host/x"), Err(scheme));
+        let scheme = LocationError::Scheme("scp".to_owned());
+        assert_eq!(parse("scp://host/x"), Err(scheme));
         for text in [
             "ftp:///x",
             "ftp://host:/x",
@@ -550,6 +562,7 @@ mod tests {
             parse("ftp://host/a%0d%0aDELE%20b"),
             Err(LocationError::Path)
         );
+        assert_eq!(parse("sftp://host/a%00"), Err(LocationError::Path));
         assert_eq!(parse(""), Err(LocationError::Empty));
     }
 }

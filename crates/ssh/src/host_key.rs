@@ -59,6 +59,15 @@ pub enum HostKeyError {
 }
 
 impl HostKey {
+    /// Creates an Ed25519 key without a file. Only clients within the process can trust it.
+    ///
+    /// # Errors
+    /// The reason why the system provides no key.
+    pub fn generate() -> io::Result<Self> {
+        let key = PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519);
+        key.map(|key| Self { key }).map_err(io::Error::other)
+    }
+
     /// Loads the host key from a file in the format of OpenSSH. If the file does not exist, the
     /// function creates an Ed25519 key and the file.
     ///

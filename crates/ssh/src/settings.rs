@@ -79,6 +79,21 @@ pub struct FarSsh {
 }
 
 impl SshListener {
+    /// Returns the settings of a listener at `listen` for clients within this process. The peer
+    /// with the index `via` leads to all servers. Clients name their servers, and forward an agent.
+    pub fn within_process(listen: SocketAddr, via: usize) -> Self {
+        Self {
+            listen,
+            target: None,
+            clients: None,
+            via: Some(via),
+            host_key_file: PathBuf::new(),
+            early: EarlyReplies::Held,
+            public_key: vec![PublicKeyWay::Agent],
+            channels: vec![ChannelKind::Sftp],
+        }
+    }
+
     /// Whether clients with the address `ip` may use this listener.
     pub fn admits(&self, ip: IpAddr) -> bool {
         admits(self.clients.as_deref(), ip)

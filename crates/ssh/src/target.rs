@@ -30,11 +30,25 @@ impl<'a> NamedTarget<'a> {
 
 /// Returns the user name at the fixed server `target`. A client may name that server, although the
 /// listener does not need the name.
-pub(crate) fn user_at<'a>(name: &'a str, target: &HostPort) -> &'a str {
+///
+/// # Errors
+/// The other server that the client names by `%host:port`. No account has a name of this form, so
+/// the client expects a listener without a fixed server.
+pub(crate) fn user_at<'a>(name: &'a str, target: &HostPort) -> Result<&'a str, HostPort> {
     match NamedTarget::parse(name) {
-        Some(named) if named.server == *target => named.user,
-        _ => name,
+        Some(named) if named.server == *target => Ok(named.user),
+        Some(named) if has_percent_and_port(name) => Err(named.server),
+        _ => Ok(name),
     }
+}
+
+/// Whether the last separator of a name is `%`, and a port ends the name.
+fn has_percent_and_port(name: &str) -> bool {
+    let server = name.rfind(['%', '+']).map(|at| name.split_at(at).1);
+    let server = server.and_then(|it| it.strip_prefix('%'));
+    server
+        .and_then(units::split_port)
+        .is_some_and(|(_, port)| port.is_some())
 }
 
 /// Port of SSH servers (RFC 4253 section 4.1).
@@ -68,9 +82,31 @@ mod tests {
             host: Host::parse("files.example").expect("a name"),
             port: 22,
         };
-        assert_eq!(user_at("me%files.example", &target), "me");
-        assert_eq!(user_at("me%files.example:22", &target), "me");
-        assert_eq!(user_at("me+other.example", &target), "me+other.example");
-        assert_eq!(user_at("me", &target), "me");
+        for (name, user) in [
+            ("me%files.example", "me"),
+            ("me%files.example:22", "me"),
+            ("me+other.example", "me+other.example"),
+            ("me%other.example", "me%other.example"),
+            ("me+other.example:22", "me+other.example:22"),
+            ("me", "me"),
+        ] {
+            assert_eq!(user_at(name, &target), Ok(user), "{name}");
+        }
+    }
+
+    #[test]
+    fn another_server_with_a_port_is_no_part_of_an_account() {
+        let target = HostPort {
+            host: Host::parse("files.example").expect("a name"),
+            port: 22,
+        };
+        for (name, server) in [
+            ("me%other.example:22", "other.example:22"),
+            ("me%files.example:2222", "files.example:2222"),
+            ("me+tag%[2001:db8::1]:22", "[2001:db8::1]:22"),
+        ] {
+            let other = user_at(name, &target).expect_err(name);
+            assert_eq!(other.to_string(), server);
+        }
     }
 }

@@ -257,8 +257,8 @@ fn make(config: JobConfig, gateways: &mut EmbeddedGateways) -> anyhow::Result<Ag
     let mut settings = Settings::read(&order)?;
     let (mut sources, to) = settings.ends();
     let from = sources.pop().expect("a job has one source");
-    let listener = gateways
-        .listener(&mut settings)
+    let listeners = gateways
+        .listeners(&mut settings)
         .map_err(|error| exit::misuse(format!("{}: {error:#}", config.at)))?;
     let launcher = ["/proc/self/exe", "launch"].map(OsString::from).to_vec();
     let caller = config.on_file.clone().map(|command| CallParameters {
@@ -279,8 +279,8 @@ fn make(config: JobConfig, gateways: &mut EmbeddedGateways) -> anyhow::Result<Ag
         make: Box::new(move || {
             let order = config.order();
             let mut settings = Settings::read(&order).map_err(|it| format!("{it:#}"))?;
-            if let Some(listener) = &listener {
-                settings.access.use_listener(listener.clone());
+            if let Some(listeners) = &listeners {
+                settings.access.use_listeners(listeners.clone());
             }
             let mut job = settings.job(&order);
             job.plan.removes_source = config.removes_source;

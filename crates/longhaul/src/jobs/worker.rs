@@ -73,8 +73,8 @@ fn make(words: &[OsString], gateways: &Mutex<EmbeddedGateways>) -> anyhow::Resul
     order.check_for_workers()?;
     let mut settings = Settings::read(&order)?;
     let mut gateways = gateways.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(listener) = gateways.listener(&mut settings)? {
-        settings.access.use_listener(listener);
+    if let Some(listeners) = gateways.listeners(&mut settings)? {
+        settings.access.use_listeners(listeners);
     }
     Ok(settings.job(&order))
 }

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use mover::run::CleanResult;
 
-use super::{Order, Settings, open_journal, settings::ask_passwords};
+use super::{
+    Order, Settings, open_journal,
+    settings::{ask_for_ssh, ask_passwords},
+};
 use crate::{connection_args::start_near, output};
 
 /// Removes the parts that earlier runs of the same command have left at their destinations. Also
@@ -33,6 +36,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     let scheme = settings.iter().find_map(Settings::scheme);
     let mut ways: Vec<_> = settings.iter_mut().map(|it| &mut it.access).collect();
     let near = start_near(&mut ways, scheme)?;
+    ask_for_ssh(&mut settings).await?;
     for (order, settings) in orders.iter().zip(settings) {
         let destination = settings.ends().1;
         let journal = open_journal(&settings.name())?;

@@ -26,7 +26,7 @@ use units::parse_duration;
 use self::{
     calls::Calls,
     progress_reporter::{OutputFormat, ProgressReporter},
-    settings::{ask_passwords, share_gateways},
+    settings::{ask_for_ssh, ask_passwords, share_gateways},
 };
 pub(crate) use self::{clean::clean, pour::pour_stdin, settings::Settings};
 use crate::{
@@ -197,7 +197,7 @@ impl Order<'_> {
             (
                 is_set(|it| it.links == Links::Copy),
                 "--links copy",
-                "FTP cannot carry symbolic links",
+                "servers receive no symbolic links",
             ),
             (
                 is_set(|it| it.inplace),
@@ -278,6 +278,7 @@ async fn work(orders: &[Order<'_>], mut settings: Vec<Settings>) -> anyhow::Resu
     let scheme = settings.iter().find_map(Settings::scheme);
     let mut ways: Vec<_> = settings.iter_mut().map(|it| &mut it.access).collect();
     let near = start_near(&mut ways, scheme)?;
+    ask_for_ssh(&mut settings).await?;
     for (order, settings) in orders.iter().zip(&settings) {
         overlap::check(order, settings).await?;
     }

@@ -26,15 +26,15 @@ pub(super) async fn check(order: &Order<'_>, settings: &Settings) -> anyhow::Res
     let (sources, destination) = settings.locations();
     let source = &sources[0];
     let deletes = matches!(&order.purpose, JobPurpose::Sync { deletion: Some(_) });
-    let is_direct = settings.access.listener().is_none();
+    let is_direct = settings.access.listeners().is_none();
     let is_same = match (source.server(), destination.server()) {
-        (Some(ours), Some(theirs)) if ours.scheme.is_ftp() && order.writing.is_some() => {
+        (Some(ours), Some(theirs)) if !ours.scheme.is_web() && order.writing.is_some() => {
             let is_same_user = settings.access.user(ours) == settings.access.user(theirs);
             is_same_user && ours.port == theirs.port && is_same_host(ours, theirs, is_direct)
         }
         (Some(server), None) | (None, Some(server)) => {
             let is_own = || addresses(server).iter().any(is_own_address);
-            deletes && server.scheme.is_ftp() && is_direct && is_own()
+            deletes && !server.scheme.is_web() && is_direct && is_own()
         }
         _ => false,
     };

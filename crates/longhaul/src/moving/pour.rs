@@ -9,7 +9,10 @@ use mover::run::{JobProgress, pour};
 use serde::Serialize;
 use units::{BitRate, ByteCount};
 
-use super::{Order, Settings, settings::ask_passwords};
+use super::{
+    Order, Settings,
+    settings::{ask_for_ssh, ask_passwords},
+};
 use crate::{connection_args::start_near, exit, logging, output};
 
 /// JSON output of the result.
@@ -53,6 +56,7 @@ pub(crate) fn pour_stdin(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
 async fn work(order: &Order<'_>, mut settings: Settings) -> anyhow::Result<()> {
     let scheme = settings.scheme();
     let near = start_near(&mut [&mut settings.access], scheme)?;
+    ask_for_ssh(std::slice::from_mut(&mut settings)).await?;
     let (destination, to) = (settings.locations().1.path(), settings.ends().1);
     let has_name = !destination.is_empty() && !destination.ends_with(b"/");
     exit::ensure(

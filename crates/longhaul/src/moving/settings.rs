@@ -62,13 +62,17 @@ impl Settings {
             .filter(|it| it.is_ftp())
             .collect();
         let connection = &orders[0].common.connection;
+        let has_other = all
+            .iter()
+            .flat_map(Self::servers)
+            .any(|it| !it.scheme.is_web());
         exit::ensure(
-            !schemes.is_empty() || connection.is_direct(),
+            has_other || connection.is_direct(),
             "source and destination are on this machine or at a web server, so a gateway has no effect",
         )?;
         exit::ensure(
             !connection.has_peer() || schemes.len() < 2,
-            "with --peer all servers must have the same scheme: run one copy for each scheme",
+            "with --peer all FTP servers must have the same scheme: run one copy for each scheme",
         )?;
         let mut places = HashSet::new();
         for one in &all {
@@ -90,7 +94,7 @@ impl Settings {
         let destination = Location::parse_destination(order.destination);
         let destination = destination.map_err(exit::wrong_use)?;
         exit::ensure(
-            destination.server().is_none_or(|it| it.scheme.is_ftp()),
+            destination.server().is_none_or(|it| !it.scheme.is_web()),
             "a web server is a source alone: nothing can be written there",
         )?;
         let of = Location::server;
@@ -120,17 +124,20 @@ impl Settings {
         let is_remote = first.is_some() || destination.server().is_some();
         exit::ensure(
             !copies_links || !is_remote,
-            "--links copy: FTP cannot carry symbolic links. --links follow copies their targets",
+            "--links copy: servers receive no symbolic links. --links follow copies their targets",
         )?;
         let on_file = order.writing.and_then(|it| it.on_file.as_deref());
         let (connection, timeout) = (&order.common.connection, order.common.stall_timeout);
+        let servers = sources.iter().chain([&destination]);
+        let servers: Vec<&Server> = servers.filter_map(Location::server).collect();
+        let access = connection.read_one(number, count, timeout, &servers)?;
         Ok(Self {
             sources,
             destination,
             filter: order.common.filters.read()?,
             lanes_max: order.common.transfers,
             on_file: on_file.map(CommandWords::read).transpose()?,
-            access: connection.read_one(number, count, timeout, is_remote)?,
+            access,
             sharing: None,
         })
     }
@@ -300,12 +307,30 @@ pub(super) fn ask_passwords(jobs: &mut [Settings]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Asks the user about host keys and passwords of SFTP servers, once for each server.
+pub(super) async fn ask_for_ssh(jobs: &mut [Settings]) -> anyhow::Result<()> {
+    for number in 0..jobs.len() {
+        let (before, rest) = jobs.split_at_mut(number);
+        let job = &mut rest[0];
+        for other in before {
+            job.access.adopt_passwords(&other.access);
+        }
+        let servers: HashSet<Server> = job.servers().cloned().collect();
+        let servers: Vec<Server> = servers.into_iter().collect();
+        job.access.ask_for_ssh(&servers).await?;
+    }
+    Ok(())
+}
+
 /// Makes jobs behind one gateway share its spool, so that each file crosses the link only once.
 pub(super) fn share_gateways(jobs: &mut [Settings]) {
     let mut behind: HashMap<(String, u16), Vec<&mut Settings>> = HashMap::new();
     for job in jobs {
-        let listener = job.access.listener().map(|it| (it.host.clone(), it.port));
-        if let (Some(listener), Some(_)) = (listener, job.destination.server()) {
+        let listener = job.access.listeners().map(|it| &it.ftp);
+        let listener = listener.map(|it| (it.host.clone(), it.port));
+        let is_at_ftp = |it: &Server| it.scheme.is_ftp();
+        if let (Some(listener), true) = (listener, job.destination.server().is_some_and(is_at_ftp))
+        {
             behind.entry(listener).or_default().push(job);
         }
     }

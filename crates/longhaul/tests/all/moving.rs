@@ -756,7 +756,41 @@ fn links_are_left_out_followed_or_copied() {
     }
     copy("copied", "copy", "0 files copied, 0 B");
     let remote = ["copy", &from, "ftp://localhost/x", "--links", "copy"];
-    assert_ends(&remote, 2, "FTP cannot carry symbolic links");
+    assert_ends(&remote, 2, "servers receive no symbolic links");
+}
+
+#[test]
+fn wrong_options_for_sftp_servers_are_refused_before_any_connection() {
+    let (sftp, ftp) = ("sftp://me@localhost/x", "ftp://me@localhost/x");
+    let peer = "a@localhost:4810";
+    for (arguments, words) in [
+        (
+            &["copy", sftp, ftp, "--gateway", "localhost:2222"][..],
+            "leads to FTP servers or to SSH servers",
+        ),
+        (
+            &["copy", sftp, "x", "--host-key", "SHA256:short"],
+            "--host-key must be a fingerprint",
+        ),
+        (
+            &["ls", sftp, "--identity", "/there/is/no/key"],
+            "--identity /there/is/no/key",
+        ),
+        (
+            &["copy", sftp, "x", "--peer", peer, "--known-hosts", "file"],
+            "cannot be used with",
+        ),
+        (
+            &["copy", "x", "me@localhost:/y"],
+            "did you mean sftp://me@localhost//y",
+        ),
+        (
+            &["ls", "sftp://me:secret@localhost/x"],
+            "must not contain a password",
+        ),
+    ] {
+        assert_ends(arguments, 2, words);
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::{io, sync::Arc};
 
 use ftp::listing::ListingEntry;
 
-use super::{backend::Backend, blocking::on_disk, delete::delete_file, failure::TaskError, lane};
+use super::{
+    backend::Backend, blocking::on_disk, delete::delete_file, failure::TaskError, listing,
+};
 use crate::{
     disk::LocalFiles,
     job::JobSite,
@@ -76,7 +78,7 @@ impl Browser {
         path: &[u8],
         take: impl FnMut(Vec<ListingEntry>),
     ) -> Result<u64, BrowseError> {
-        Ok(lane::list(&mut self.backend, path, false, take).await?)
+        Ok(listing::list(&mut self.backend, path, false, take).await?)
     }
 
     /// Deletes a file.
@@ -103,6 +105,7 @@ impl Browser {
                     .canonicalize()
                     .ok()
                     .map(|it| it.into_os_string().into_encoded_bytes()),
+                Backend::Sftp(session) => session.place_of(at).await?,
                 Backend::Web(_) => return Err(TaskError::from(ServerError::SourceAlone).into()),
             };
             if let Some(place) = place {
@@ -134,6 +137,7 @@ impl Browser {
     pub async fn remove_directory(&mut self, path: &[u8]) -> Result<(), BrowseError> {
         match &mut self.backend {
             Backend::Remote(session) => session.remove_directory(path).await?,
+            Backend::Sftp(session) => session.remove_directory(path).await?,
             Backend::Local(disk) => {
                 let (files, path) = (disk.files.clone(), path.to_vec());
                 let what = format!("removing the directory {}", shown(&local(&path)));

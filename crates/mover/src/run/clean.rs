@@ -21,7 +21,7 @@ use super::{
     delete::delete_file,
     failure::{TaskError, chain},
     job_context::JobContext,
-    lane::{list, now_unix_s},
+    listing::{list, now_unix_s},
 };
 use crate::{
     disk::{FilesRole, LocalFiles, MachineFileSystem, PartRemoval, system::FileSystem},
@@ -30,7 +30,6 @@ use crate::{
     names::{join, last_name, local, parent, shown},
     part_name::{digits_of, may_be_cut, part_path, short_part_path, stem_and_digits},
     plan::{DEPTH_MAX, DIRECTORIES_WAITING_MAX, PATH_BYTES_MAX},
-    server::ServerError,
 };
 
 /// Result of removing the part files that interrupted runs have left.
@@ -394,12 +393,10 @@ impl<'a> Cleaner<'a> {
             return Ok(left);
         }
         match delete_file(&mut self.destination, part).await {
-            Err(error @ TaskError::Server(ServerError::Refused { .. })) => {
-                match self.is_listed(part).await? {
-                    true => Err(error),
-                    false => Ok(PartRemoval::Missing),
-                }
-            }
+            Err(error) if error.is_refusal() => match self.is_listed(part).await? {
+                true => Err(error),
+                false => Ok(PartRemoval::Missing),
+            },
             deleted => deleted.map(|()| PartRemoval::Removed),
         }
     }
@@ -411,7 +408,7 @@ impl<'a> Cleaner<'a> {
         let take =
             |entries: Vec<ListingEntry>| is_listed |= entries.iter().any(|it| it.name == name);
         match list(&mut self.destination, above, false, take).await {
-            Err(TaskError::Server(ServerError::Refused { .. })) => Ok(false),
+            Err(error) if error.is_refusal() => Ok(false),
             listed => listed.map(|_| is_listed),
         }
     }

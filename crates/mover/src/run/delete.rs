@@ -4,12 +4,7 @@ use std::io::ErrorKind;
 
 use ftp::listing::EntryKind;
 
-use super::{
-    backend::Backend,
-    blocking::on_disk,
-    failure::TaskError,
-    lane::{Lane, list},
-};
+use super::{backend::Backend, blocking::on_disk, failure::TaskError, lane::Lane, listing::list};
 use crate::{
     disk::SourceRemoval,
     job::Job,
@@ -80,6 +75,7 @@ impl Lane {
                 on_disk(move || files.remove_folder(&path), what).await
             }
             Backend::Remote(session) => Ok(session.remove_directory(&path).await?),
+            Backend::Sftp(session) => Ok(session.remove_directory(&path).await?),
             Backend::Web(_) => Err(ServerError::SourceAlone.into()),
         };
         match removed {
@@ -169,6 +165,7 @@ pub(super) async fn delete_file(backend: &mut Backend, path: &[u8]) -> Result<()
             on_disk(move || files.remove(&path), what).await
         }
         Backend::Remote(session) => Ok(session.delete(path).await?),
+        Backend::Sftp(session) => Ok(session.delete(path).await?),
         Backend::Web(_) => Err(ServerError::SourceAlone.into()),
     }
 }
@@ -177,7 +174,7 @@ pub(super) async fn delete_file(backend: &mut Backend, path: &[u8]) -> Result<()
 /// because an earlier attempt deleted it.
 fn is_refused(error: &TaskError) -> bool {
     match error {
-        TaskError::Server(error) => matches!(error, ServerError::Refused { .. }),
+        TaskError::Server(error) => error.is_refusal(),
         TaskError::Disk { source, .. } => {
             matches!(source.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
         }

@@ -96,6 +96,16 @@ impl TaskError {
         }
     }
 
+    /// Returns whether a server has refused a request. The connection is still usable.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Server(error) if error.is_refusal())
+    }
+
+    /// Returns whether the source has changed during its copy.
+    pub(super) fn is_changed(&self) -> bool {
+        matches!(self, Self::Changed)
+    }
+
     /// Returns whether the name of a local part file is already in use.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self, Self::Disk { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)

@@ -125,8 +125,7 @@ impl JobContext {
     pub(super) fn proof_by_size(&self) -> ContentProof {
         let is_linked = |site: &JobSite| match site {
             JobSite::Local => true,
-            JobSite::Server(dial) => dial.is_behind_gateway(),
-            JobSite::Web(_) => false,
+            JobSite::Server(_) | JobSite::Web(_) | JobSite::Sftp(_) => site.is_behind_gateway(),
         };
         let Job {
             source,

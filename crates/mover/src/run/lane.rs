@@ -2,29 +2,25 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use ftp::listing::{EntryKind, ListingEntry, TimePrecision};
-use tokio::{sync::mpsc, task::spawn_blocking};
-use units::ByteCount;
+use ftp::listing::{EntryKind, ListingEntry};
+use tokio::sync::mpsc;
 
 use super::{
     backend::Backend,
     failure::{TaskError, reconnection_message, with_hint},
     job_context::JobContext,
+    listing::list,
     moving::Mover,
     naming::{FILES_SYNCED_MAX, PendingNames},
-    small::{Backlog, SmallFiles},
+    small::{Backlog, SftpFiles, SmallFiles},
 };
 use crate::{
-    disk::LocalFiles,
     job::JobSite,
-    names::{join, local, parent, shown},
-    plan::{
-        Directory, File, LaneEvent, Links, NAME_BYTES_MAX, NAMES_BYTES_MAX, RootKind, Task,
-        TaskFailure, TaskId, TaskResult,
-    },
+    names::{join, parent},
+    plan::{Directory, File, LaneEvent, Links, RootKind, Task, TaskFailure, TaskId, TaskResult},
     server::ServerError,
 };
 
@@ -112,15 +108,15 @@ pub(super) async fn run(
         let Some((id, task)) = task else {
             break;
         };
-        if let Some(small) = lane.small(&tell, (id, &task), &backlog) {
-            backlog.put_back(id, task);
-            if let Err((id, error)) = small.run(&mut backlog).await {
+        let task = match lane.move_small(&tell, (id, task), &mut backlog).await {
+            SmallMove::Other(task) => task,
+            SmallMove::Ended(Ok(())) => continue,
+            SmallMove::Ended(Err((id, error))) => {
                 naming.end().await;
                 lane.hang_up().await;
                 return tell(LaneEvent::Failed(id, error.failure(0)));
             }
-            continue;
-        }
+        };
         let mut moved_bytes = 0;
         let is_probe = matches!(task, Task::Probe { .. });
         let named = naming.path(&task);
@@ -191,6 +187,14 @@ fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
     )
 }
 
+/// Result of the attempt to move several small files at a time.
+enum SmallMove {
+    /// The task is no move of a small file, or the file must be moved alone.
+    Other(Task),
+    /// No small file is waiting, or a session is unusable.
+    Ended(Result<(), (TaskId, TaskError)>),
+}
+
 impl SourceRoot {
     /// Returns whether these attributes belong to the file and are recent enough to be used.
     fn is(&self, file: &File) -> bool {
@@ -203,7 +207,8 @@ impl Lane {
     /// Returns the largest useful number of small files in progress at the same time.
     fn depth(&self) -> usize {
         match (&self.source, &self.destination) {
-            (Backend::Remote(_), Backend::Remote(_)) => 1,
+            (Backend::Remote(_), Backend::Remote(_) | Backend::Sftp(_))
+            | (Backend::Sftp(_), Backend::Remote(_)) => 1,
             // The next file begins while the name of the last one is synced.
             (Backend::Local(_), Backend::Local(_)) => FILES_SYNCED_MAX,
             (source, Backend::Local(_)) => source.depth().max(FILES_SYNCED_MAX),
@@ -211,14 +216,27 @@ impl Lane {
         }
     }
 
-    fn small<'a>(
-        &'a mut self,
-        tell: &'a (dyn Fn(LaneEvent) + Sync),
-        task: (TaskId, &Task),
-        backlog: &Backlog,
-    ) -> Option<SmallFiles<'a>> {
+    /// Moves small files, if `task` is the move of a small file. The backlog contains the files
+    /// that follow.
+    async fn move_small(
+        &mut self,
+        tell: &(dyn Fn(LaneEvent) + Sync),
+        (id, task): (TaskId, Task),
+        backlog: &mut Backlog,
+    ) -> SmallMove {
+        let ends = (&self.source, &self.destination);
+        if let Some(files) = SftpFiles::new(&self.shared, ends, tell, (id, &task), backlog) {
+            backlog.put_back(id, task);
+            return SmallMove::Ended(files.run(backlog).await);
+        }
         let ends = (&mut self.source, &mut self.destination);
-        SmallFiles::new(&self.shared, ends, tell, task, backlog)
+        match SmallFiles::new(&self.shared, ends, tell, (id, &task), backlog) {
+            Some(files) => {
+                backlog.put_back(id, task);
+                SmallMove::Ended(files.run(backlog).await)
+            }
+            None => SmallMove::Other(task),
+        }
     }
 
     /// Reconnects to each server on which a transfer was aborted.
@@ -404,103 +422,8 @@ impl Lane {
     }
 }
 
-/// Lists a directory, and passes entries to `take` as they arrive.
-///
-/// With `follows_links`, a symbolic link is listed as its target, if the target is known. Returns
-/// the number of lines that could not be parsed.
-pub(super) async fn list(
-    backend: &mut Backend,
-    path: &[u8],
-    follows_links: bool,
-    mut take: impl FnMut(Vec<ListingEntry>),
-) -> Result<u64, TaskError> {
-    let session = match backend {
-        Backend::Remote(session) => session,
-        Backend::Local(disk) => {
-            list_locally(disk.files.clone(), path, follows_links, take).await?;
-            return Ok(0);
-        }
-        Backend::Web(_) => return Err(ServerError::SourceAlone.into()),
-    };
-    let mut lister = session.list(path, now_unix_s()).await?;
-    let (mut imprecise, mut links) = (Vec::new(), Vec::new());
-    let mut names_bytes = 0;
-    loop {
-        let mut entries = lister.next().await?;
-        if entries.is_empty() {
-            break;
-        }
-        let lengths = entries.iter().map(|it| it.name.len());
-        names_bytes += lengths.clone().sum::<usize>();
-        let too_long = lengths.max().is_some_and(|it| it > NAME_BYTES_MAX);
-        if too_long || names_bytes > NAMES_BYTES_MAX {
-            return Err(TaskError::Listing(match too_long {
-                true => format!("the server lists a name of more than {NAME_BYTES_MAX} bytes"),
-                false => format!(
-                    "the server lists names of more than {} in a directory",
-                    ByteCount::new(NAMES_BYTES_MAX as u64).measured()
-                ),
-            }));
-        }
-        if follows_links {
-            let is_link = |it: &mut ListingEntry| matches!(it.kind, EntryKind::Symlink { .. });
-            links.extend(entries.extract_if(.., is_link));
-        }
-        let is_imprecise = |it: &ListingEntry| {
-            let precision = it.modified.map(|it| it.precision);
-            it.kind == EntryKind::File && precision.is_some_and(|it| it > TimePrecision::Second)
-        };
-        let (later, now): (Vec<ListingEntry>, Vec<ListingEntry>) =
-            entries.into_iter().partition(is_imprecise);
-        imprecise.extend(later);
-        if !now.is_empty() {
-            take(now);
-        }
-    }
-    let not_understood = lister.finish().await?;
-    for mut link in links {
-        session.follow(path, &mut link).await?;
-        take(vec![link]);
-    }
-    for entries in imprecise.chunks_mut(QUESTIONS_AT_ONCE) {
-        session.refine_times(path, entries).await?;
-        take(entries.to_vec());
-    }
-    Ok(not_understood)
-}
-
-async fn list_locally(
-    files: Arc<LocalFiles>,
-    path: &[u8],
-    follows_links: bool,
-    mut take: impl FnMut(Vec<ListingEntry>),
-) -> Result<(), TaskError> {
-    let what = format!("listing {}", shown(&local(path)));
-    let path = path.to_vec();
-    let (batches, mut arrived) = mpsc::channel(BATCHES_WAITING);
-    let hand_over = move |entries| batches.blocking_send(entries).is_ok();
-    let listing = spawn_blocking(move || files.list(&path, follows_links, hand_over));
-    while let Some(entries) = arrived.recv().await {
-        take(entries);
-    }
-    let listed = listing.await.expect("listing does not panic");
-    listed.map_err(TaskError::disk(what))
-}
-
-pub(super) fn now_unix_s() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
 /// Time after which a slow connection attempt or log-in is reported.
 const SLOW_AFTER: Duration = Duration::from_secs(4);
-
-/// Maximum number of modification times that are requested in one round trip.
-const QUESTIONS_AT_ONCE: usize = 200;
-
-const BATCHES_WAITING: usize = 4;
 
 /// Time for which the attributes of a file count as current.
 const FOUND_MAX: Duration = Duration::from_secs(5);

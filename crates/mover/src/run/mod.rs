@@ -14,6 +14,7 @@ mod failure;
 mod job_context;
 mod join_controller;
 mod lane;
+mod listing;
 mod local;
 mod memory_writer;
 mod moving;

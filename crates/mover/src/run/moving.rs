@@ -129,8 +129,11 @@ impl Mover<'_> {
         let is_resumable = journal.is_some();
         let copied = match self.copy(&names, &overlap, &stat, journal.as_ref()).await {
             // A server that refuses an offset receives the whole file.
-            Err(TaskError::Server(ServerError::Refused { .. } | ServerError::NoRange))
-                if overlap.length > 0 && !self.has_begun =>
+            Err(error)
+                if (error.is_refusal()
+                    || matches!(error, TaskError::Server(ServerError::NoRange)))
+                    && overlap.length > 0
+                    && !self.has_begun =>
             {
                 let mut anew = Overlap::default();
                 if let Backend::Local(_) = self.destination {
@@ -313,7 +316,9 @@ impl Mover<'_> {
             None => server::Stat::default(),
         };
         match (&*self.source, is_exact(known)) {
-            (Backend::Remote(_) | Backend::Web(_), true) => Ok(SourceStat::of(known)),
+            (Backend::Remote(_) | Backend::Web(_) | Backend::Sftp(_), true) => {
+                Ok(SourceStat::of(known))
+            }
             _ => {
                 self.source.prepare_read()?;
                 let now = self.current_stat(names).await?;
@@ -405,7 +410,7 @@ impl Mover<'_> {
             }
         }
         let new = self.new_part(Some(journal), Some(origin));
-        if let Backend::Remote(_) = self.destination {
+        if let Backend::Remote(_) | Backend::Sftp(_) = self.destination {
             // The removal of the server's old part shows when the upload begins.
             return Ok(Overlap {
                 new,
@@ -463,7 +468,7 @@ impl Mover<'_> {
                 new: None,
             }),
             // Some servers accept files and permit no downloads.
-            Err(TaskError::Server(ServerError::Refused { .. })) => Ok(Overlap::default()),
+            Err(error) if error.is_refusal() => Ok(Overlap::default()),
             Err(error) => Err(error),
         }
     }

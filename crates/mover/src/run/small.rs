@@ -1,5 +1,7 @@
-//! Small files that a lane moves between this machine and a server. Several files are in progress
-//! at the same time.
+//! Small files of a lane. Several files are in progress at the same time. This module moves files
+//! between this machine and an FTP server, and the module `sftp` moves files of SFTP servers.
+
+mod sftp;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -33,6 +35,8 @@ use crate::{
         CompletedFile, DownloadedContent, Pipeline, PortOwner, ServerError, Session, SmallUpload,
     },
 };
+
+pub(super) use self::sftp::SftpFiles;
 
 /// Tasks of a lane that have not begun.
 pub(super) struct Backlog {
@@ -185,22 +189,7 @@ impl<'a> SmallFiles<'a> {
         }
         let destination = job.destination_path(file.root, &file.path);
         let part = job.moving.partial(&source, &destination);
-        let what = format!("reading {}", shown(&local(&source)));
-        let files = self.shared.source_files.clone();
-        let bytes_max = RESUME_LEAST.bytes();
-        let read = spawn_blocking(move || read(&files, &source, bytes_max)).await;
-        let read = read.expect("disk work does not panic");
-        let (content, modified_unix_s) = match read.map_err(TaskError::disk(what))? {
-            ReadOutcome::Whole(content, stamp) => (content, stamp.modified_unix_s),
-            ReadOutcome::Changed => return Err(TaskError::Changed),
-            ReadOutcome::Busy => return Err(TaskError::Busy),
-        };
-        self.shared.progress.moved(content.len()).await;
-        file.size_bytes = Some(content.len() as u64);
-        file.modified = Some(ModifiedTime {
-            unix_s: modified_unix_s,
-            precision: TimePrecision::Second,
-        });
+        let (content, modified_unix_s) = read_here(self.shared, file).await?;
         let upload = SmallUpload {
             part,
             destination,
@@ -254,38 +243,11 @@ impl<'a> SmallFiles<'a> {
     }
 
     fn write(&mut self, id: TaskId, file: &plan::File, bytes: Vec<u8>) {
-        let job = &self.shared.job;
-        let source = job.source_path(file.root, &file.path);
-        let destination = job.destination_path(file.root, &file.path);
-        // No record of a journal contains another name of the part.
-        let part = job.moving.partial(&source, &destination);
-        let other = match &job.moving.partial_suffix {
-            Some(suffix) => part_path(&destination, random_digits(), suffix),
-            None => destination.clone(),
-        };
-        let modified_unix_s = file.modified.map(|it| it.unix_s);
         let (shared, outcome) = (self.shared.clone(), moved(file, self.shared));
+        let file = file.clone();
         self.writing.spawn(async move {
-            let what = format!("writing {}", shown(&local(&destination)));
-            let size_bytes = bytes.len();
-            let (files, path) = (shared.destination_files.clone(), destination.clone());
-            let write = move || match write(&files, (&part, &path), &bytes, modified_unix_s) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    write(&files, (&other, &path), &bytes, modified_unix_s)
-                }
-                written => written,
-            };
-            let written = async {
-                let part = on_disk(write, what.clone()).await;
-                shared.progress.moved(size_bytes).await;
-                let part = part?;
-                shared.pass_fence().await?;
-                let path = destination.clone();
-                on_disk(move || name(part, &path), what.clone()).await?;
-                let named = shared.destination_files.named(&destination).await;
-                named.map_err(TaskError::disk(what))
-            };
-            (id, written.await.map(|()| outcome))
+            let written = write_here(&shared, &file, bytes).await;
+            (id, written.map(|()| outcome))
         });
     }
 
@@ -296,6 +258,68 @@ impl<'a> SmallFiles<'a> {
             Err(error) => LaneEvent::Failed(id, error.failure(0)),
         });
     }
+}
+
+/// Reads a small file of this machine. Returns the content and the modification time. `file`
+/// receives the size and time of the version that was read.
+async fn read_here(
+    shared: &JobContext,
+    file: &mut plan::File,
+) -> Result<(Vec<u8>, i64), TaskError> {
+    let source = shared.job.source_path(file.root, &file.path);
+    let what = format!("reading {}", shown(&local(&source)));
+    let files = shared.source_files.clone();
+    let bytes_max = RESUME_LEAST.bytes();
+    let read = spawn_blocking(move || read(&files, &source, bytes_max)).await;
+    let read = read.expect("disk work does not panic");
+    let (content, unix_s) = match read.map_err(TaskError::disk(what))? {
+        ReadOutcome::Whole(content, stamp) => (content, stamp.modified_unix_s),
+        ReadOutcome::Changed => return Err(TaskError::Changed),
+        ReadOutcome::Busy => return Err(TaskError::Busy),
+    };
+    shared.progress.moved(content.len()).await;
+    file.size_bytes = Some(content.len() as u64);
+    file.modified = Some(ModifiedTime {
+        unix_s,
+        precision: TimePrecision::Second,
+    });
+    Ok((content, unix_s))
+}
+
+/// Writes a small file on this machine. When the function returns, the name of the file survives a
+/// power cut.
+async fn write_here(
+    shared: &JobContext,
+    file: &plan::File,
+    bytes: Vec<u8>,
+) -> Result<(), TaskError> {
+    let job = &shared.job;
+    let source = job.source_path(file.root, &file.path);
+    let destination = job.destination_path(file.root, &file.path);
+    // No record of a journal contains another name of the part.
+    let part = job.moving.partial(&source, &destination);
+    let other = match &job.moving.partial_suffix {
+        Some(suffix) => part_path(&destination, random_digits(), suffix),
+        None => destination.clone(),
+    };
+    let modified_unix_s = file.modified.map(|it| it.unix_s);
+    let what = format!("writing {}", shown(&local(&destination)));
+    let size_bytes = bytes.len();
+    let (files, path) = (shared.destination_files.clone(), destination.clone());
+    let write = move || match write(&files, (&part, &path), &bytes, modified_unix_s) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            write(&files, (&other, &path), &bytes, modified_unix_s)
+        }
+        written => written,
+    };
+    let part = on_disk(write, what.clone()).await;
+    shared.progress.moved(size_bytes).await;
+    let part = part?;
+    shared.pass_fence().await?;
+    let path = destination.clone();
+    on_disk(move || name(part, &path), what.clone()).await?;
+    let named = shared.destination_files.named(&destination).await;
+    named.map_err(TaskError::disk(what))
 }
 
 /// Returns the result of the task for a file that was moved.

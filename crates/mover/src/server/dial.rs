@@ -74,6 +74,16 @@ pub struct GatewayListener {
     pub network: Option<PipeNetwork>,
 }
 
+impl GatewayListener {
+    /// Returns the gateway that stands between the mover and the server, for display.
+    pub(crate) fn describe(&self) -> String {
+        match self.is_ours {
+            true => "the far gateway".to_owned(),
+            false => format!("the gateway {}:{}", self.host, self.port),
+        }
+    }
+}
+
 /// A password. Its debug output does not show the content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub Vec<u8>);
@@ -277,15 +287,7 @@ impl Dial {
         let server = format!("the server {}", self.server.place());
         match &self.route {
             Route::Direct => server,
-            Route::Gateway(listener) if listener.is_ours => {
-                format!("{server} behind the far gateway")
-            }
-            Route::Gateway(listener) => {
-                format!(
-                    "{server} behind the gateway {}:{}",
-                    listener.host, listener.port
-                )
-            }
+            Route::Gateway(listener) => format!("{server} behind {}", listener.describe()),
         }
     }
 

@@ -9,7 +9,7 @@ pub enum HostKeyRejection {
     /// No file of known hosts has a key of the server.
     #[error(
         "the host key of {server} is not known: {} has no entry for it. The server presents {fingerprint} \
-         ({algorithm}). If this is right, add the key: run ssh to the server once, or ssh-keyscan",
+         ({algorithm}). If this is right, run ssh to the server once, which adds the key, or give --host-key",
         file.display()
     )]
     Unknown {

@@ -82,6 +82,16 @@ pub struct KnownHosts {
     pub alias: Option<String>,
     /// Whether the key of a server without an entry is trusted, and added to the first file.
     pub accepts_new: bool,
+    /// Fingerprint that the user has confirmed. A server without an entry may have the key with
+    /// this fingerprint, which is then added to the first file.
+    pub confirmed: Option<String>,
+}
+
+impl KnownHosts {
+    /// Returns whether an unknown key with this fingerprint is trusted.
+    pub(super) fn accepts(&self, fingerprint: &str) -> bool {
+        self.accepts_new || self.confirmed.as_deref() == Some(fingerprint)
+    }
 }
 
 impl SftpDial {
@@ -90,14 +100,8 @@ impl SftpDial {
         let server = format!("the server {}", self.server.place());
         match &self.route {
             SshRoute::Direct => server,
-            SshRoute::Gateway { listener, .. } if listener.is_ours => {
-                format!("{server} behind the far gateway")
-            }
             SshRoute::Gateway { listener, .. } => {
-                format!(
-                    "{server} behind the gateway {}:{}",
-                    listener.host, listener.port
-                )
+                format!("{server} behind {}", listener.describe())
             }
         }
     }

@@ -108,24 +108,25 @@ impl HostKeyCheck {
         let first = rule.files.first().map(PathBuf::as_path);
         let file = file.or(first).unwrap_or(Path::new("known_hosts"));
         let (verdict, file) = match verdict {
-            HostKeyVerdict::Unknown if rule.accepts_new => match accept_host_key(file, server, key)
-            {
-                Ok(verdict) => {
-                    tracing::warn!(
-                        server = name,
-                        fingerprint,
-                        "trusting the host key on first use"
-                    );
-                    (verdict, file)
+            HostKeyVerdict::Unknown if rule.accepts(&fingerprint) => {
+                match accept_host_key(file, server, key) {
+                    Ok(verdict) => {
+                        tracing::warn!(
+                            server = name,
+                            fingerprint,
+                            "trusting the host key on first use"
+                        );
+                        (verdict, file)
+                    }
+                    Err(source) => {
+                        return Err(HostKeyRejection::File {
+                            server: name,
+                            file: file.to_owned(),
+                            source,
+                        });
+                    }
                 }
-                Err(source) => {
-                    return Err(HostKeyRejection::File {
-                        server: name,
-                        file: file.to_owned(),
-                        source,
-                    });
-                }
-            },
+            }
             verdict => (verdict, file),
         };
         let algorithm = key.algorithm().to_string();
@@ -202,6 +203,7 @@ mod tests {
                 files: vec![file.clone()],
                 alias: None,
                 accepts_new,
+                confirmed: None,
             })
         };
         let (first, second) = (key(), key());
@@ -223,6 +225,22 @@ mod tests {
             assert!(text.contains("has changed"), "{text}");
             assert!(text.contains("line 1"), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_confirmed_key_is_added_and_another_key_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("known_hosts");
+        let (right, other) = (key(), key());
+        let rule = HostKeyRule::Known(KnownHosts {
+            files: vec![file.clone()],
+            confirmed: Some(right.fingerprint(HashAlg::Sha256).to_string()),
+            ..KnownHosts::default()
+        });
+        check(&rule, &other).await.expect_err("not confirmed");
+        assert!(!file.exists());
+        check(&rule, &right).await.expect("confirmed");
+        check(&rule, &other).await.expect_err("changed");
     }
 
     #[tokio::test]

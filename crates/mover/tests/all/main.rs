@@ -17,6 +17,7 @@ mod pieces;
 mod round_trips;
 mod server_behaviour;
 mod sftp;
+mod sftp_jobs;
 mod sharing;
 mod sync;
 mod web;

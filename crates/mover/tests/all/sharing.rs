@@ -89,7 +89,7 @@ impl Gateways {
         let sharing = Arc::new(SpoolSharing::new(servers.len() as u32));
         let jobs = servers.iter().map(|server| {
             let mut dial = server.dial();
-            dial.route = Route::Gateway(self.near.listener(0));
+            dial.route = Route::Gateway(self.near.listeners(0).ftp);
             dial.reply_timeout = Duration::from_secs(20);
             dial.stall_max = Duration::from_secs(20);
             let mut job = world.upload_by(dial, from, "film");

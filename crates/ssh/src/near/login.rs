@@ -284,7 +284,13 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
     if let Some(target) = &client.listener.target {
         let far = client.far_half();
         let far = far.ok_or_else(|| unavailable("the session has no server"))?;
-        return Ok((far, user_at(name, target).to_owned()));
+        return match user_at(name, target) {
+            Ok(user) => Ok((far, user.to_owned())),
+            Err(other) => Err(unavailable(&format!(
+                "this listener leads only to {target}, and not to {other}: name {target} as the \
+                 server, or use a listener without a target"
+            ))),
+        };
     }
     let named = NamedTarget::parse(name);
     let named = named.ok_or_else(|| {

@@ -58,6 +58,22 @@ async fn a_server_with_another_host_key_receives_no_credential() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_with_a_server_takes_its_name_and_explains_another() {
+    let world = World::start().await;
+    let server = world.server.as_ref().expect("it runs").address;
+    let user = format!("{}%{server}", world.user);
+    assert_success(&run_async(world.ssh_as(&user, &["true"])).await);
+    let other = format!("{}%files.example:22", world.user);
+    let output = run_async(world.ssh_as(&other, &["true"])).await;
+    assert_eq!(output.status.code(), Some(255));
+    let text = errors(&output);
+    let reason = format!("this listener leads only to {server}, and not to files.example:22");
+    assert!(text.contains(&reason), "{text}");
+    let log = String::from_utf8(read(&world.path("sshd.log"))).expect("text");
+    assert!(!log.contains("files.example"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_host_key_is_refused_and_learned_only_on_request() {
     let forget = |settings: &mut crate::common::WorldSettings| {
         std::fs::write(settings.far.known_hosts.as_ref().expect("set"), "").expect("written");

@@ -15,7 +15,6 @@ use super::{
     on_journal,
 };
 use crate::{
-    job::JobSite,
     journal::{Journal, PartOrigin, PiecesRecord},
     part_name::{PIECES, digits_of, part_path, random_digits},
     plan::{File, Piece, TaskResult},
@@ -309,14 +308,11 @@ impl Mover<'_> {
     /// Returns whether several connections are useful: the server is remote, and no gateway is on
     /// the route.
     fn is_worth_splitting(&self) -> bool {
-        let is_direct = match &self.shared.job.source {
-            JobSite::Server(dial) => !dial.is_behind_gateway(),
-            JobSite::Web(_) => true,
-            JobSite::Local => false,
-        };
+        let is_direct = !self.shared.job.source.is_behind_gateway();
         match &*self.source {
             Backend::Remote(session) => is_direct && session.restarts(),
             Backend::Web(session) => session.may_take_ranges(),
+            Backend::Sftp(_) => is_direct,
             Backend::Local(_) => false,
         }
     }
@@ -332,7 +328,10 @@ impl Mover<'_> {
             .filter(|_| job.moving.resumes)?;
         let is_download = matches!(
             (&*self.source, &*self.destination),
-            (Backend::Remote(_) | Backend::Web(_), Backend::Local(_))
+            (
+                Backend::Remote(_) | Backend::Web(_) | Backend::Sftp(_),
+                Backend::Local(_)
+            )
         );
         let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
         let mut moving = job.moving.clone();
@@ -386,7 +385,7 @@ impl Mover<'_> {
     fn local_destination(&self) -> Result<&LocalEnd, TaskError> {
         match &*self.destination {
             Backend::Local(disk) => Ok(disk),
-            Backend::Remote(_) | Backend::Web(_) => Err(TaskError::Changed),
+            Backend::Remote(_) | Backend::Web(_) | Backend::Sftp(_) => Err(TaskError::Changed),
         }
     }
 

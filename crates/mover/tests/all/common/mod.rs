@@ -175,7 +175,7 @@ impl World {
 
     /// Runs a job until it ends or until `after` bytes have been moved.
     pub(crate) fn run_until(&self, job: Job, after: u64) -> CopyResult {
-        let journal = Journal::open(&self.folder.path().join("state"), "job").expect("a journal");
+        let journal = self.journal();
         let progress = Arc::new(JobProgress::new(job.moving.rate_max.clone()));
         let moved = progress.clone();
         let enough = async move {
@@ -187,10 +187,7 @@ impl World {
         let running = run(job, Some(journal), progress.clone(), enough, |note, _| {
             notes.extend(note);
         });
-        let runtime = self
-            .runtime
-            .get_or_init(|| Runtime::new().expect("a runtime"));
-        let summary = runtime.block_on(running);
+        let summary = self.block_on(running);
         CopyResult {
             summary,
             notes,
@@ -200,6 +197,19 @@ impl World {
 
     pub(crate) fn run(&self, job: Job) -> CopyResult {
         self.run_until(job, u64::MAX)
+    }
+
+    /// Opens the journal of this world's jobs.
+    pub(crate) fn journal(&self) -> Journal {
+        Journal::open(&self.folder.path().join("state"), "job").expect("a journal")
+    }
+
+    /// Runs a future in the runtime of this world's jobs.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let runtime = self
+            .runtime
+            .get_or_init(|| Runtime::new().expect("a runtime"));
+        runtime.block_on(future)
     }
 }
 
@@ -220,7 +230,12 @@ impl CopyResult {
     }
 }
 
-fn job(source: JobSite, destination: JobSite, (from, target): (Vec<u8>, RootTarget)) -> Job {
+/// Creates a job that copies the path `from` at one site to `target` at another site.
+pub(crate) fn job(
+    source: JobSite,
+    destination: JobSite,
+    (from, target): (Vec<u8>, RootTarget),
+) -> Job {
     Job {
         source,
         destination,

@@ -2,6 +2,7 @@
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -9,10 +10,13 @@ use std::{
 };
 
 use mover::{
+    job::{Job, JobSite, RootTarget},
     location::{Scheme, Server},
     sftp::{HostKeyRule, KnownHosts, SftpDial, SshIdentity, SshRoute},
 };
 use tempfile::TempDir;
+
+use super::job;
 
 /// An OpenSSH server. Dropping the value ends the server.
 pub(crate) struct OpenSshServer {
@@ -30,6 +34,7 @@ impl OpenSshServer {
             keygen(&path(name), "");
         }
         keygen(&path("locked"), "passphrase");
+        std::fs::create_dir(path("files")).expect("a folder");
         let keys = ["id.pub", "locked.pub"].map(|it| std::fs::read(path(it)).expect("a key"));
         std::fs::write(path("authorized_keys"), keys.concat()).expect("written");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -77,6 +82,35 @@ impl OpenSshServer {
         self.folder.path().join(name)
     }
 
+    /// Returns the path of a file in the server's folder of files.
+    pub(crate) fn at_server(&self, name: &str) -> PathBuf {
+        self.path("files").join(name)
+    }
+
+    /// Returns the path of a file in the server's folder of files, as clients name it.
+    pub(crate) fn place(&self, name: &str) -> Vec<u8> {
+        self.at_server(name).as_os_str().as_bytes().to_vec()
+    }
+
+    pub(crate) fn site(&self) -> JobSite {
+        JobSite::Sftp(Box::new(self.dial()))
+    }
+
+    /// Creates a job that copies the local path `from` to `to` in the server's folder of files.
+    pub(crate) fn upload(&self, from: &Path, to: &str) -> Job {
+        let name = from.file_name().unwrap_or_default().as_bytes().to_vec();
+        let source = from.as_os_str().as_bytes().to_vec();
+        let target = RootTarget::new(self.place(to), name);
+        job(JobSite::Local, self.site(), (source, target))
+    }
+
+    /// Creates a job that copies `from` in the server's folder of files to the local path `to`.
+    pub(crate) fn download(&self, from: &str, to: &Path) -> Job {
+        let name = Path::new(from).file_name().unwrap_or_default().as_bytes();
+        let target = RootTarget::new(to.as_os_str().as_bytes().to_vec(), name.to_vec());
+        job(self.site(), JobSite::Local, (self.place(from), target))
+    }
+
     /// Writes a public key as the key of the server to `known_hosts`.
     pub(crate) fn trust(&self, public_key: &str) {
         let key = std::fs::read_to_string(self.path(public_key)).expect("a key");
@@ -105,6 +139,7 @@ impl OpenSshServer {
                 files: vec![self.path("known_hosts")],
                 alias: None,
                 accepts_new: false,
+                confirmed: None,
             }),
             reply_timeout: Duration::from_secs(30),
             stall_max: Duration::from_secs(30),
