@@ -17,6 +17,7 @@ pub mod gateways;
 mod installed;
 mod movers;
 pub mod plan;
+mod process_tree;
 pub mod record;
 pub mod report;
 pub mod run;
