@@ -44,7 +44,7 @@ pub(super) fn fetch(
         Some(program) => at(stage, Site::A, program)?,
         None => stage.longhaul(Site::A)?,
     };
-    command.args(order.arguments(side, &route_arguments(side, stage)));
+    command.args(order.ftp_arguments(side, &route_arguments(side, stage)));
     // The mover cannot read this machine's settings, or the files of an earlier trial.
     command.env_clear().env("HOME", place.home());
     command.env("PATH", env::var_os("PATH").unwrap_or_default());
