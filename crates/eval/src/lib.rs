@@ -22,5 +22,6 @@ pub mod record;
 pub mod report;
 pub mod run;
 mod server;
+mod sftp_server;
 pub mod side;
 mod stage;

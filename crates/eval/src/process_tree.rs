@@ -28,7 +28,10 @@ fn descendants(ancestor: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in entries {
-        let process = entry.file_name().to_str().and_then(|it| it.parse().ok());
+        let process = entry
+            .file_name()
+            .to_str()
+            .and_then(|it| it.parse::<u32>().ok());
         let stat = fs::read_to_string(entry.path().join("stat"));
         if let (Some(process), Ok(stat)) = (process, stat)
             && let Some(parent) = parent_of(&stat)

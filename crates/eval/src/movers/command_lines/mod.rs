@@ -4,10 +4,13 @@
 //! All other options of a program keep their defaults.
 
 mod ftp;
+mod sftp;
 
 use std::{net::SocketAddr, path::Path};
 
 use crate::side::Side;
+
+pub(super) use sftp::SftpAccess;
 
 /// Files to fetch, and their destination.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +32,10 @@ pub(super) struct FetchOrder<'a> {
 /// sides that are not movers.
 pub(super) const fn program(side: Side) -> Option<&'static str> {
     match side {
-        Side::Lftp => Some("lftp"),
-        Side::Rclone => Some("rclone"),
+        Side::Lftp | Side::LftpGateway => Some("lftp"),
+        Side::Rclone | Side::RcloneGateway => Some("rclone"),
+        Side::Sftp | Side::SftpGateway => Some("sftp"),
+        Side::Rsync | Side::RsyncGateway => Some("rsync"),
         Side::Aria2 => Some("aria2c"),
         Side::Wget => Some("wget"),
         Side::Curl => Some("curl"),
