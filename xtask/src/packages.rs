@@ -54,6 +54,9 @@ pub(crate) const EVAL: &[Need] = &[
     need("aria2c", "aria2"),
     need("wget", "wget"),
     need("curl", "curl"),
+    need("sftp", "openssh-client"),
+    need("sshd", "openssh-server"),
+    need("rsync", "rsync"),
 ];
 
 /// Programs that the tests in `conformance/` and the measuring scripts in `benches/` need.

@@ -50,6 +50,9 @@ pub struct CellWork {
     /// Kind of the work.
     #[serde(default)]
     pub job: WorkKind,
+    /// Protocol of the server from which movers fetch files.
+    #[serde(default, skip_serializing_if = "FileProtocol::is_ftp")]
+    pub protocol: FileProtocol,
     /// Direction of the payload.
     pub direction: TrialDirection,
     /// Bytes of each file, or of the reply to each transaction.
@@ -88,6 +91,17 @@ pub enum WorkKind {
     Sessions,
     /// Users who send short requests (`longhaul probe transaction`).
     Transactions,
+}
+
+/// Protocol of the server of files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileProtocol {
+    /// FTP.
+    #[default]
+    Ftp,
+    /// SFTP, with an account for SSH.
+    Sftp,
 }
 
 /// Buffer sizes of the server. The study that `plans/oodt.toml` repeats varied these sizes.
@@ -160,6 +174,16 @@ impl PathSpec {
             config(self.rate_back_bits_per_s.unwrap_or(self.rate_bits_per_s)),
             config(self.rate_bits_per_s),
         ]
+    }
+}
+
+impl FileProtocol {
+    #[allow(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature that serde calls"
+    )]
+    fn is_ftp(&self) -> bool {
+        *self == Self::Ftp
     }
 }
 
@@ -243,8 +267,8 @@ impl fmt::Display for CellWork {
             count if self.job == WorkKind::Transactions => {
                 write!(f, "{count} transactions with answers of {size}")?;
             }
-            1 => write!(f, "{size} {}", self.direction)?,
-            files => write!(f, "{files} x {size} {}", self.direction)?,
+            1 => write!(f, "{size} {}{}", self.protocol, self.direction)?,
+            files => write!(f, "{files} x {size} {}{}", self.protocol, self.direction)?,
         }
         if self.clients > 1 {
             write!(f, " by {} clients", self.clients)?;
@@ -281,6 +305,16 @@ impl fmt::Display for CellWork {
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.path, self.work)
+    }
+}
+
+/// Formats the protocol as a word before the direction of a transfer. Plain text means FTP.
+impl fmt::Display for FileProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ftp => "",
+            Self::Sftp => "SFTP ",
+        })
     }
 }
 

@@ -47,6 +47,8 @@ pub struct GatewayPlan {
     pub serves: Vec<String>,
     /// Additional sections of gateway A's configuration, for its listeners.
     pub listeners: String,
+    /// Additional sections of gateway B's configuration.
+    pub far_sections: String,
     /// Servers that gateway B may connect to: addresses or patterns, with ports.
     pub allow: Vec<String>,
     /// Address of the admin interface, used by both gateways.
@@ -84,10 +86,11 @@ impl GatewayPlan {
         if let Some(key) = mover {
             peer_of_b += &format!("\n[[peer]]\nname = \"{MOVER}\"\npublic_key = \"{key}\"\n");
         }
-        let allow = format!("[far]\nallow = [{}]\n", list(&self.allow));
+        let allow = list(&self.allow);
+        let far = format!("[far]\nallow = [{allow}]\n\n{}", self.far_sections);
         [
             file(NAMES[0], self.listen_a, peer_of_a, self.listeners.clone()),
-            file(NAMES[1], self.listen_b, peer_of_b, allow),
+            file(NAMES[1], self.listen_b, peer_of_b, far),
         ]
     }
 }

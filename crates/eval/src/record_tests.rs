@@ -1,5 +1,5 @@
 use super::*;
-use crate::cell::{CellWork, PathSpec, TrialDirection};
+use crate::cell::{CellWork, FileProtocol, PathSpec, TrialDirection};
 
 pub(crate) fn record(side: Side, repetition: u32) -> TrialRecord {
     TrialRecord {
@@ -14,6 +14,7 @@ pub(crate) fn record(side: Side, repetition: u32) -> TrialRecord {
             },
             work: CellWork {
                 job: WorkKind::Files,
+                protocol: FileProtocol::Ftp,
                 direction: TrialDirection::Down,
                 size_bytes: 100_000_000,
                 files: 1,
@@ -82,6 +83,24 @@ fn records_from_before_the_schema_are_read() {
     assert_ne!(old, line, "a record has its schema");
     let read: TrialRecord = serde_json::from_str(&old).expect("a record");
     assert_eq!((read.schema, read.seed), (0, 1));
+}
+
+#[test]
+fn records_from_before_sftp_are_records_of_ftp() {
+    let old = record(Side::Lftp, 0);
+    let line = serde_json::to_string(&old).expect("plain data");
+    assert!(!line.contains("protocol"), "{line}");
+    let read: TrialRecord = serde_json::from_str(&line).expect("a record");
+    assert_eq!(read.cell.work.protocol, FileProtocol::Ftp);
+    let mut new = old.clone();
+    new.cell.work.protocol = FileProtocol::Sftp;
+    let line = serde_json::to_string(&new).expect("plain data");
+    assert!(line.contains("\"protocol\":\"sftp\""), "{line}");
+    assert_eq!(
+        serde_json::from_str::<TrialRecord>(&line).ok(),
+        Some(new.clone())
+    );
+    assert_ne!(old.key(), new.key());
 }
 
 #[test]

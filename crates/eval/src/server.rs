@@ -1,7 +1,7 @@
 //! The FTP server at site B: the embedded server, or vsftpd.
 //!
-//! Cells that need fixed buffers or a full command set use vsftpd. Cells that compare movers also
-//! use vsftpd, as a common server.
+//! Cells that need fixed buffers or a full command set use vsftpd. Cells that compare movers by FTP
+//! also use vsftpd, as a common server.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use units::ByteCount;
 
 use super::{
-    cell::{CellWork, ServerBuffers, WorkKind},
+    cell::{CellWork, FileProtocol, ServerBuffers, WorkKind},
     installed,
 };
 use bench_kit::ftp_server;
@@ -46,7 +46,8 @@ pub(super) fn missing(work: &CellWork) -> Option<String> {
 /// Returns whether a cell needs vsftpd. The embedded server has no fixed buffers, and lacks
 /// commands of the session script. Movers are measured with a widely used server.
 fn needs_vsftpd(work: &CellWork) -> bool {
-    work.job == WorkKind::Sessions || work.server.is_some() || work.threads.is_some()
+    let compares_movers = work.threads.is_some() && work.protocol == FileProtocol::Ftp;
+    work.job == WorkKind::Sessions || work.server.is_some() || compares_movers
 }
 
 impl RunningServer {

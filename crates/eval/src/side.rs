@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::Cell;
+use units::{ByteCount, calc::Transfer};
+
+use super::cell::{Cell, FileProtocol};
 
 /// A compared program. Plans and records use the variant's name in kebab case, as in `ftp-cubic`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -43,6 +45,18 @@ pub enum Side {
     Wget,
     /// `curl`, with the names of the files as arguments.
     Curl,
+    /// `sftp` of OpenSSH, which uses one connection.
+    Sftp,
+    /// `sftp` of OpenSSH through a pair of gateways.
+    SftpGateway,
+    /// `rsync` over `ssh`, which uses one connection.
+    Rsync,
+    /// `rsync` over `ssh` through a pair of gateways.
+    RsyncGateway,
+    /// `lftp` through a pair of gateways.
+    LftpGateway,
+    /// `rclone copy` through a pair of gateways.
+    RcloneGateway,
 }
 
 impl Side {
@@ -65,20 +79,35 @@ impl Side {
             Self::Aria2 => "aria2",
             Self::Wget => "wget",
             Self::Curl => "curl",
+            Self::Sftp => "sftp",
+            Self::SftpGateway => "sftp, gateways",
+            Self::Rsync => "rsync",
+            Self::RsyncGateway => "rsync, gateways",
+            Self::LftpGateway => "lftp, gateways",
+            Self::RcloneGateway => "rclone, gateways",
         }
     }
 
     /// Returns whether this is a mover: a program that fetches all files of a cell in one run.
     pub const fn is_mover(self) -> bool {
+        self.fetches_by(FileProtocol::Ftp) || self.fetches_by(FileProtocol::Sftp)
+    }
+
+    /// Returns whether this is a mover that fetches from a server of `protocol`.
+    pub const fn fetches_by(self, protocol: FileProtocol) -> bool {
         match self {
             Self::MoverDirect
             | Self::MoverGateway
             | Self::MoverPeer
             | Self::Lftp
-            | Self::Rclone
-            | Self::Aria2
-            | Self::Wget
-            | Self::Curl => true,
+            | Self::Rclone => true,
+            Self::Aria2 | Self::Wget | Self::Curl => matches!(protocol, FileProtocol::Ftp),
+            Self::Sftp
+            | Self::SftpGateway
+            | Self::Rsync
+            | Self::RsyncGateway
+            | Self::LftpGateway
+            | Self::RcloneGateway => matches!(protocol, FileProtocol::Sftp),
             Self::FtpCubic
             | Self::FtpBbr
             | Self::Longhaul
@@ -90,17 +119,23 @@ impl Side {
         }
     }
 
-    /// Returns whether this is a variant of Longhaul.
+    /// Returns whether this is a variant of Longhaul: one of its programs, or another program
+    /// behind a pair of gateways.
     pub const fn is_ours(self) -> bool {
-        matches!(
-            self,
-            Self::Longhaul | Self::MoverDirect | Self::MoverGateway | Self::MoverPeer
-        )
+        self.uses_gateways() || matches!(self, Self::MoverDirect | Self::MoverPeer)
     }
 
     /// Returns whether the data passes through both gateways of the cell.
     pub const fn uses_gateways(self) -> bool {
-        matches!(self, Self::Longhaul | Self::MoverGateway)
+        matches!(
+            self,
+            Self::Longhaul
+                | Self::MoverGateway
+                | Self::SftpGateway
+                | Self::RsyncGateway
+                | Self::LftpGateway
+                | Self::RcloneGateway
+        )
     }
 
     /// Returns the expected time of a trial in `cell`. The progress display uses this estimate.
@@ -117,9 +152,19 @@ impl Side {
             | Self::Aria2
             | Self::Wget
             | Self::Curl => transfer.plain().time,
-            Self::FtpBbr | Self::Longhaul | Self::Uftp | Self::MoverGateway | Self::MoverPeer => {
-                transfer.ideal_time() * 3 / 2
+            Self::Sftp | Self::Rsync => {
+                let window = Some(SSH_WINDOW);
+                Transfer { window, ..transfer }.plain().time
             }
+            Self::FtpBbr
+            | Self::Longhaul
+            | Self::Uftp
+            | Self::MoverGateway
+            | Self::MoverPeer
+            | Self::SftpGateway
+            | Self::RsyncGateway
+            | Self::LftpGateway
+            | Self::RcloneGateway => transfer.ideal_time() * 3 / 2,
             Self::Tftp => {
                 let windows =
                     cell.work.bytes().bytes() / (TFTP_WINDOW_BLOCKS * TFTP_BLOCK_BYTES) + 1;
@@ -129,6 +174,8 @@ impl Side {
     }
 }
 
+/// Bytes that an OpenSSH client permits in flight on one channel.
+const SSH_WINDOW: ByteCount = ByteCount::mebibytes(2);
 /// Payload of a TFTP block: 1500 bytes minus the headers of TFTP (4), UDP (8) and IP (at most 60),
 /// as in RFC 2348.
 pub(crate) const TFTP_BLOCK_BYTES: u64 = 1428;

@@ -1,10 +1,11 @@
 //! The set-up for the trials of a cell. It consists of two sites with the cell's path between them,
-//! files in memory, an FTP server at site B, and a pair of gateways.
+//! files in memory, servers at site B, and a pair of gateways.
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, Permissions},
     net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     thread::JoinHandle,
@@ -16,9 +17,10 @@ use units::ByteCount;
 use wansim::PathConfig;
 
 use super::{
-    cell::{Cell, TrialDirection, WorkKind},
+    cell::{Cell, FileProtocol, TrialDirection, WorkKind},
     installed,
     server::RunningServer,
+    sftp_server::{self, SSH_PORT, SftpServer},
 };
 use crate::gateways::{ADMIN_ANYWHERE, GatewayPlan, Gateways};
 use bench_kit::{content::Content, machine::ProcessTime, scratch};
@@ -31,6 +33,8 @@ pub(crate) struct Stage {
     // Fields drop in this order, so the processes end before the sites.
     gateways: Gateways,
     server: Option<RunningServer>,
+    /// SFTP server, in cells with this protocol.
+    sftp_server: Option<SftpServer>,
     /// Server that answers transactions, in cells that measure transactions.
     _peer: Option<ProbePeer>,
     pub(crate) wan: Wan,
@@ -46,7 +50,7 @@ pub(crate) struct Stage {
     /// Address of the near gateway's listener at site A. The listener forwards to the server for
     /// transactions.
     pub(crate) peer_listener: SocketAddr,
-    /// Address of the near gateway's listener for movers at site A. A mover names the server at
+    /// Address of the near gateway's FTP listener for movers at site A. A mover names the server at
     /// log-in.
     pub(crate) mover_listener: SocketAddr,
 }
@@ -94,6 +98,14 @@ impl Stage {
         let server_address = SocketAddr::from((b, FTP_PORT));
         let server =
             RunningServer::start(&wan, &folder.join("server"), server_address, &cell.work)?;
+        let with_sftp =
+            cell.work.protocol == FileProtocol::Sftp && sftp_server::missing().is_none();
+        let sftp_server = with_sftp
+            .then(|| {
+                let addresses = [a, b].map(|site| SocketAddr::from((site, SSH_PORT)));
+                SftpServer::start(&wan, &folder.join("ssh"), &folder.join("server"), addresses)
+            })
+            .transpose()?;
         let front_listener = SocketAddr::from((a, FTP_PORT));
         let [peer_listener, peer_address] = [a, b].map(|site| SocketAddr::from((site, PEER_PORT)));
         let peer = (cell.work.job == WorkKind::Transactions)
@@ -110,12 +122,20 @@ impl Stage {
             listeners +=
                 &format!("\n[[ftp]]\nlisten = \"{mover_listener}\"\nclients = [\"{a}/32\"]\n");
         }
+        let mut allow = vec![server_address.to_string(), peer_address.to_string()];
+        let mut far_sections = String::new();
+        if let Some(server) = &sftp_server {
+            listeners += &format!("\n{}", server.near_section());
+            far_sections = server.far_section();
+            allow.push(server.address.to_string());
+        }
         let plan = GatewayPlan {
             listen_a: SocketAddr::from((a, LINK_PORT)),
             listen_b: SocketAddr::from((b, LINK_PORT)),
             endpoint_b: SocketAddr::from((b, LINK_PORT)),
             listeners,
-            allow: vec![server_address.to_string(), peer_address.to_string()],
+            far_sections,
+            allow,
             serves: Vec::new(),
             admin: ADMIN_ANYWHERE,
             knows_mover,
@@ -124,6 +144,7 @@ impl Stage {
         let mut stage = Self {
             gateways,
             server: Some(server),
+            sftp_server,
             _peer: peer,
             wan,
             content: Content::generate(),
@@ -169,6 +190,11 @@ impl Stage {
             let linked = fs::hard_link(&first, &path);
             linked.with_context(|| path.display().to_string())?;
         }
+        // The account of an SFTP server must be able to read the files, whatever the umask is.
+        for path in [&self.folder, &self.server_folder(), &folder] {
+            fs::set_permissions(path, Permissions::from_mode(0o755))?;
+        }
+        fs::set_permissions(&first, Permissions::from_mode(0o644))?;
         Ok(())
     }
 
@@ -221,6 +247,11 @@ impl Stage {
     /// Returns a command that runs the `longhaul` program at a site.
     pub(crate) fn longhaul(&self, site: Site) -> anyhow::Result<Command> {
         Ok(self.wan.command(site, &self.program)?)
+    }
+
+    /// Returns the SFTP server, in cells with this protocol.
+    pub(crate) fn sftp_server(&self) -> Option<&SftpServer> {
+        self.sftp_server.as_ref()
     }
 
     /// Returns the far gateway as `KEY@ENDPOINT`, and the key file of a mover. A mover with an
@@ -303,6 +334,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         drop(self.server.take());
+        drop(self.sftp_server.take());
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

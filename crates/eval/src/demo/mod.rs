@@ -214,6 +214,7 @@ fn accelerated(
         listeners: format!(
             "[[ftp]]\nlisten = \"{front_listener}\"\ntarget = \"{server}\"\nmode = \"strict\"\n"
         ),
+        far_sections: String::new(),
         allow: vec![server.to_string()],
         serves: Vec::new(),
         admin: ADMIN_ANYWHERE,

@@ -3,7 +3,7 @@
 //! The measured time extends from the start of the program to its exit. It includes connections,
 //! log-ins and listings.
 
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{env, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use bench_kit::scratch;
@@ -13,11 +13,12 @@ use units::ByteCount;
 use super::{
     TrialFailure, TrialResult,
     arrived::{compare, stored_below},
-    command_lines::{self, FetchOrder},
+    command_lines::{self, FetchOrder, SftpAccess},
     process::{at, run_limited},
 };
 use crate::{
-    cell::{Cell, TrialDirection},
+    cell::{Cell, FileProtocol, TrialDirection},
+    sftp_server::{ACCOUNT, SftpServer},
     side::Side,
     stage::{self, MOVER_FOLDER, Stage},
 };
@@ -34,17 +35,36 @@ pub(super) fn fetch(
     let names = (0..work.files).map(|number| stage::name(TrialDirection::Down, number));
     let names: Vec<String> = names.collect();
     let order = FetchOrder {
-        server: stage.server_address,
-        folder: MOVER_FOLDER,
+        server: server_address(side, stage, work.protocol)?,
+        folder: &match work.protocol {
+            FileProtocol::Ftp => MOVER_FOLDER.to_owned(),
+            FileProtocol::Sftp => stage.server_file(MOVER_FOLDER).display().to_string(),
+        },
         names: &names,
         into: &place.destination(),
         threads: work.threads.context("a mover without threads")?,
+    };
+    let arguments = match work.protocol {
+        FileProtocol::Ftp => {
+            let route = route_arguments(side, stage, stage.mover_listener);
+            order.ftp_arguments(side, &route)
+        }
+        FileProtocol::Sftp => {
+            let server = sftp_server(stage)?;
+            let access = SftpAccess {
+                user: ACCOUNT,
+                key: &server.key(),
+                known_hosts: &server.known_hosts(),
+            };
+            let route = route_arguments(side, stage, server.listener);
+            order.sftp_arguments(side, &access, &route)
+        }
     };
     let mut command = match command_lines::program(side) {
         Some(program) => at(stage, Site::A, program)?,
         None => stage.longhaul(Site::A)?,
     };
-    command.args(order.arguments(side, &route_arguments(side, stage)));
+    command.args(arguments);
     // The mover cannot read this machine's settings, or the files of an earlier trial.
     command.env_clear().env("HOME", place.home());
     command.env("PATH", env::var_os("PATH").unwrap_or_default());
@@ -57,7 +77,7 @@ pub(super) fn fetch(
         ));
     }
     if let Err(error) = ended.succeeded() {
-        let is_behind_gateways = matches!(side, Side::MoverGateway | Side::MoverPeer);
+        let is_behind_gateways = side.uses_gateways() || side == Side::MoverPeer;
         let error = match is_behind_gateways {
             true => error.context(stage.last_words()),
             false => error,
@@ -71,10 +91,25 @@ pub(super) fn fetch(
     Ok(TrialResult::complete(cell, ended.time))
 }
 
-/// Returns the arguments with which `longhaul copy` reaches the server.
-fn route_arguments(side: Side, stage: &Stage) -> Vec<String> {
+/// Returns the address that a mover connects to, or that it names to its gateway.
+fn server_address(side: Side, stage: &Stage, protocol: FileProtocol) -> anyhow::Result<SocketAddr> {
+    Ok(match (protocol, side) {
+        (FileProtocol::Ftp, _) => stage.server_address,
+        (FileProtocol::Sftp, Side::MoverGateway) => sftp_server(stage)?.address,
+        (FileProtocol::Sftp, side) if side.uses_gateways() => sftp_server(stage)?.listener,
+        (FileProtocol::Sftp, _) => sftp_server(stage)?.address,
+    })
+}
+
+fn sftp_server(stage: &Stage) -> anyhow::Result<&SftpServer> {
+    stage.sftp_server().context("a cell without an SFTP server")
+}
+
+/// Returns the arguments with which `longhaul copy` reaches the server. `listener` is the near
+/// gateway's listener for the protocol of the server.
+fn route_arguments(side: Side, stage: &Stage, listener: SocketAddr) -> Vec<String> {
     match side {
-        Side::MoverGateway => vec!["--gateway".to_owned(), stage.mover_listener.to_string()],
+        Side::MoverGateway => vec!["--gateway".to_owned(), listener.to_string()],
         Side::MoverPeer => {
             let (peer, key) = stage.far_gateway();
             let key = key.display().to_string();

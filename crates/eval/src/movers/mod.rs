@@ -11,9 +11,9 @@ mod programs;
 use std::time::Duration;
 
 use super::{
-    cell::{Cell, WorkKind},
+    cell::{Cell, FileProtocol, WorkKind},
     record::UserExperience,
-    server,
+    server, sftp_server,
     side::Side,
     stage::Stage,
 };
@@ -79,7 +79,11 @@ pub(crate) fn missing(side: Side, stage: &mut Stage, cell: &Cell) -> Option<Stri
         let why = |error| format!("this kernel does not have {congestion_control}: {error}");
         set.err().map(why)
     });
-    server::missing(&cell.work).or(missing)
+    let server = match cell.work.protocol {
+        FileProtocol::Ftp => server::missing(&cell.work),
+        FileProtocol::Sftp => sftp_server::missing(),
+    };
+    server.or(missing)
 }
 
 /// Runs the warm-up of the link, for programs that use both gateways. The warm-up is not part of
@@ -118,6 +122,12 @@ pub(crate) fn run(
         | Side::Rclone
         | Side::Aria2
         | Side::Wget
-        | Side::Curl => fetch::fetch(side, stage, cell, limit),
+        | Side::Curl
+        | Side::Sftp
+        | Side::SftpGateway
+        | Side::Rsync
+        | Side::RsyncGateway
+        | Side::LftpGateway
+        | Side::RcloneGateway => fetch::fetch(side, stage, cell, limit),
     }
 }

@@ -1,4 +1,5 @@
-//! Processes of trials. Each process runs at one site, and is killed at its time limit.
+//! Processes of trials. Each process runs at one site, and is killed at its time limit with all its
+//! descendants.
 
 use std::{
     fs::File,
@@ -11,7 +12,7 @@ use anyhow::{Context, bail};
 use emulator::Site;
 
 use super::TrialFailure;
-use crate::stage::Stage;
+use crate::{process_tree::kill_tree, stage::Stage};
 
 /// Outcome of a process that exited, or that was killed at its time limit.
 pub(super) struct ProcessEnd {
@@ -68,7 +69,7 @@ pub(super) fn run_limited(
     Ok(ProcessEnd { said, ..ended })
 }
 
-/// A child process that is killed on drop.
+/// A child process. Drop kills the process and its descendants.
 pub(super) struct BackgroundProcess(Child);
 
 impl BackgroundProcess {
@@ -102,8 +103,7 @@ impl BackgroundProcess {
 
 impl Drop for BackgroundProcess {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        kill_tree(&mut self.0);
     }
 }
 

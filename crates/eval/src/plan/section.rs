@@ -9,7 +9,8 @@ use units::{BitRate, ByteCount};
 use super::{CellTask, EvaluationPlan, PlanProblem};
 use crate::{
     cell::{
-        Cell, CellWork, CompetingConnection, PathSpec, ServerBuffers, TrialDirection, WorkKind,
+        Cell, CellWork, CompetingConnection, FileProtocol, PathSpec, ServerBuffers, TrialDirection,
+        WorkKind,
     },
     side::Side,
 };
@@ -24,6 +25,9 @@ pub(super) struct PlanFile {
     repetitions: Spanned<u32>,
     limit: Spanned<String>,
     sides: Spanned<Vec<Side>>,
+    /// Protocol of the server of all cells.
+    #[serde(default)]
+    protocol: FileProtocol,
     #[serde(default)]
     cells: Vec<CellSection>,
     published: Option<PublishedSubset>,
@@ -127,13 +131,13 @@ impl PlanFile {
         let sides = read_sides(&self.sides)?;
         let mut tasks: Vec<CellTask> = Vec::new();
         for section in &self.cells {
-            let cells = section.cells()?;
+            let cells = section.cells(self.protocol)?;
             let (sides, place) = match &section.sides {
                 Some(own) => (read_sides(own)?, own.span()),
                 None => (sides.clone(), self.sides.span()),
             };
             section
-                .check_sides(&sides)
+                .check_sides(&sides, self.protocol)
                 .map_err(|message| (place, message.to_owned()))?;
             let own = section.repetitions.as_ref().map(positive);
             let repetitions = own.transpose()?.unwrap_or(repetitions);
@@ -167,7 +171,7 @@ impl PlanFile {
 
 impl CellSection {
     /// Returns the cells for all combinations of the section's values.
-    fn cells(&self) -> Result<Vec<Cell>, PlanProblem> {
+    fn cells(&self, protocol: FileProtocol) -> Result<Vec<Cell>, PlanProblem> {
         if self.job != WorkKind::Files
             && let Some(limit) = &self.limit
         {
@@ -184,6 +188,7 @@ impl CellSection {
         }
         let work = CellWork {
             job: self.job,
+            protocol,
             direction: TrialDirection::Down,
             size_bytes: 0,
             files: *self.files.get_ref(),
@@ -232,12 +237,14 @@ impl CellSection {
     }
 
     /// Checks the programs to compare. Movers require a number of threads, and permit only one
-    /// client. Other programs permit no threads.
-    fn check_sides(&self, sides: &[Side]) -> Result<(), &'static str> {
+    /// client. Other programs permit no threads, and only FTP.
+    fn check_sides(&self, sides: &[Side], protocol: FileProtocol) -> Result<(), &'static str> {
         let movers = sides.iter().filter(|side| side.is_mover()).count();
+        let fetching = sides.iter().filter(|side| side.fetches_by(protocol));
         if self.threads.is_none() {
             return match movers {
-                0 => Ok(()),
+                0 if protocol == FileProtocol::Ftp => Ok(()),
+                0 => Err("only movers fetch by SFTP, and a side here is none"),
                 _ => Err("movers need threads, as in threads = [1, 8]"),
             };
         }
@@ -248,6 +255,8 @@ impl CellSection {
         let is_download = directions.iter().all(|direction| direction == "down");
         if movers < sides.len() {
             Err("threads are for movers, and a side here is none")
+        } else if fetching.count() < movers {
+            Err("a mover here does not fetch by the protocol of the plan")
         } else if self.job != WorkKind::Files || *self.clients.get_ref() != 1 || !is_download {
             Err("movers are tried with downloads of files, without clients")
         } else {

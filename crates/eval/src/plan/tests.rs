@@ -1,4 +1,5 @@
 use super::*;
+use crate::cell::FileProtocol;
 
 const HEAD: &str = r#"
 name = "small"
@@ -190,6 +191,113 @@ fn movers_have_threads() {
         let text = format!("{HEAD}{MOVERS}").replacen(from, to, 1);
         let error = parse(&text, false).expect_err(to).to_string();
         assert!(error.starts_with(expected), "{error} instead of {expected}");
+    }
+}
+
+#[test]
+fn a_plan_for_sftp_has_movers_that_fetch_by_sftp() {
+    let text = format!("{HEAD}protocol = \"sftp\"\n{MOVERS}");
+    let text = text.replace("\"lftp\"]", "\"lftp\", \"rsync-gateway\"]");
+    let plan = parse(&text, false).expect("a plan");
+    let task = &plan.tasks[0];
+    assert_eq!(
+        task.cell.to_string(),
+        "300 Mbit/s, 100 ms, loss 0%, 16 x 16 MiB SFTP download by 1 thread"
+    );
+    assert_eq!(
+        task.sides,
+        [Side::MoverPeer, Side::Lftp, Side::RsyncGateway]
+    );
+    let single = text.replace("files = 16", "files = 1");
+    let plan = parse(&single, false).expect("a plan");
+    assert!(plan.tasks[0].cell.to_string().contains("16 MiB SFTP"));
+    let protocol = "a mover here does not fetch by the protocol of the plan";
+    for (from, to, expected) in [
+        (
+            "\"lftp\"",
+            "\"wget\"",
+            format!("small.toml:15:9: {protocol}"),
+        ),
+        (
+            "\"sftp\"",
+            "\"ftp\"",
+            format!("small.toml:15:9: {protocol}"),
+        ),
+        (
+            "threads = [1, 8]\n",
+            "",
+            "small.toml:14:9: movers need threads".to_owned(),
+        ),
+        (
+            "\"sftp\"",
+            "\"scp\"",
+            "small.toml:7:12: unknown variant \"scp\"".to_owned(),
+        ),
+    ] {
+        let error = parse(&text.replacen(from, to, 1), false).expect_err(to);
+        let error = error.to_string();
+        assert!(
+            error.starts_with(&expected),
+            "{error} instead of {expected}"
+        );
+    }
+    let text = format!("{HEAD}protocol = \"sftp\"\n{CELLS}");
+    let error = parse(&text, false).expect_err("no mover").to_string();
+    assert!(
+        error.starts_with("small.toml:6:9: only movers fetch by SFTP"),
+        "{error}"
+    );
+}
+
+#[test]
+fn each_mover_has_a_protocol() {
+    let of = |protocol| {
+        let sides = [
+            Side::MoverDirect,
+            Side::Sftp,
+            Side::LftpGateway,
+            Side::Curl,
+            Side::Longhaul,
+        ];
+        sides.map(|side| side.fetches_by(protocol))
+    };
+    assert_eq!(of(FileProtocol::Ftp), [true, false, false, true, false]);
+    assert_eq!(of(FileProtocol::Sftp), [true, true, true, false, false]);
+    assert!(Side::RcloneGateway.uses_gateways() && Side::RcloneGateway.is_ours());
+    assert!(!Side::Rclone.uses_gateways() && !Side::Rclone.is_ours());
+}
+
+#[test]
+fn the_plan_for_sftp_has_the_cells_of_the_plan_for_movers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+    let plan = |name: &str, published| {
+        let path = folder.join(name);
+        let text = std::fs::read_to_string(&path).expect("a plan");
+        EvaluationPlan::parse(&text, &path, published).unwrap_or_else(|error| panic!("{error}"))
+    };
+    for published in [false, true] {
+        let [ftp, sftp] = ["mover.toml", "sftp.toml"].map(|name| plan(name, published));
+        let cells = |plan: &EvaluationPlan, protocol| -> Vec<Cell> {
+            let cells = plan.tasks.iter().map(|task| task.cell.clone());
+            let with = |mut cell: Cell| {
+                cell.work.protocol = protocol;
+                cell
+            };
+            cells.map(with).collect()
+        };
+        let expected = cells(&ftp, FileProtocol::Sftp);
+        assert_eq!(cells(&sftp, FileProtocol::Sftp), expected);
+        assert!(
+            sftp.tasks
+                .iter()
+                .zip(&expected)
+                .all(|(task, cell)| task.cell == *cell)
+        );
+        assert!(
+            ftp.tasks
+                .iter()
+                .all(|task| task.cell.work.protocol == FileProtocol::Ftp)
+        );
     }
 }
 

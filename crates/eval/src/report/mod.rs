@@ -111,6 +111,10 @@ impl EvaluationReport {
             Side::MoverPeer,
             Side::MoverGateway,
             Side::MoverDirect,
+            Side::SftpGateway,
+            Side::RsyncGateway,
+            Side::LftpGateway,
+            Side::RcloneGateway,
         ];
         ours.into_iter().find(|side| self.sides.contains(side))
     }

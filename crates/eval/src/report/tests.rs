@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cell::WorkKind,
+    cell::{FileProtocol, WorkKind},
     record::{UserExperience, tests::record},
 };
 
@@ -108,6 +108,41 @@ fn times_of_movers_tell_what_did_not_end() {
         .expect("records")
         .markdown();
     assert!(text.contains("by 8 threads | not tried |"), "{text}");
+}
+
+#[test]
+fn programs_behind_gateways_are_no_rivals_of_our_mover() {
+    let mut records = Vec::new();
+    for (side, seconds) in [
+        (Side::MoverPeer, 4.0),
+        (Side::Sftp, 32.0),
+        (Side::SftpGateway, 3.8),
+        (Side::Rsync, 16.0),
+    ] {
+        let mut record = record(side, 0);
+        record.cell.work.threads = Some(8);
+        record.cell.work.protocol = FileProtocol::Sftp;
+        record.seconds = seconds;
+        records.push(record);
+    }
+    let mut missing = record(Side::Rclone, 0);
+    missing.cell = records[0].cell.clone();
+    missing.outcome = TrialEnd::NotTried("rclone is not installed".to_owned());
+    records.push(missing);
+    let text = EvaluationReport::new("SFTP", "", &records)
+        .expect("records")
+        .markdown();
+    for line in [
+        "| cell | longhaul copy --peer | sftp | sftp, gateways | rsync | rclone |",
+        "100 MB SFTP download by 8 threads | 4.0 | 32.0 | 3.8 | 16.0 | not tried |",
+        "| longhaul copy --peer | 0.800 | 0.800 | 0.800 | 0.800 | 1 | 1 | 1 | 1 |",
+        "| sftp, gateways | 0.842 | 0.842 | 0.842 | 0.800 | 1 | 1 | 1 | 1 |",
+        "| best of the others in each cell | 0.200 |",
+        "rclone, 300 Mbit/s, 200 ms, loss 0.1%, 100 MB SFTP download by 8 threads, time 1: \
+         not tried: rclone is not installed",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
 }
 
 #[test]

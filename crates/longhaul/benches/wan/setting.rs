@@ -52,6 +52,7 @@ impl Setting {
             listen_b: SocketAddr::from((b, 4810)),
             endpoint_b: SocketAddr::from((b, 4810)),
             listeners: format!("[[forward]]\nlisten = \"{listener}\"\ntarget = \"{target}\"\n"),
+            far_sections: String::new(),
             allow: vec![target.to_string()],
             serves: Vec::new(),
             admin: ADMIN,

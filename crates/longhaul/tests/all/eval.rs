@@ -201,7 +201,7 @@ fn a_missing_program_is_reported() {
     assert_eq!(lines(), 2);
 }
 
-/// Tests that need the program vsftpd.
+/// Tests that need the programs vsftpd, sshd, sftp, rsync and lftp.
 mod installed {
     /// Tests in which the server and the movers run in separate network namespaces.
     mod namespaces {
@@ -230,6 +230,37 @@ sides = [\"mover-direct\", \"mover-gateway\", \"mover-peer\"]\n
             }
             let report = fs::read_to_string(folder.0.join("movers.md")).expect("made");
             assert!(report.contains("## Times of movers, seconds"), "{report}");
+        }
+
+        const SFTP_MOVERS: &str = "\
+name = \"movers\"\ntitle = \"Movers\"\nprotocol = \"sftp\"\nrepetitions = 1\nlimit = \"60 s\"
+sides = [\"sftp\", \"sftp-gateway\", \"rsync\", \"rsync-gateway\", \"lftp\", \"lftp-gateway\"]\n
+[[cells]]\nrate = \"50 Mbit/s\"\nrtt = \"10ms\"\nthreads = 2\nsize = \"200 kB\"\n
+[[cells]]\nrate = \"50 Mbit/s\"\nrtt = \"10ms\"\nthreads = 2\nsize = \"200 kB\"\nfiles = 3\n";
+
+        /// Every program moves one file and several files. Without root of the machine, the
+        /// records state the reason why sshd cannot run.
+        #[test]
+        fn programs_fetch_by_sftp_directly_and_through_gateways() {
+            let folder = Folder::new("sftp-movers");
+            let plan = folder.file("plan.toml", SFTP_MOVERS);
+            let out = folder.0.display().to_string();
+            assert_ends(eval(&[&plan, "--out", &out]), 0, "");
+            let records = fs::read_to_string(folder.0.join("movers.jsonl")).expect("written");
+            let outcome = match nix::unistd::geteuid().is_root() {
+                true => "\"outcome\":\"complete\"",
+                false => "\"not-tried\":\"sshd needs the user ids of its account",
+            };
+            let lines: Vec<_> = records.lines().collect();
+            assert_eq!(lines.len(), 2 * 6, "{records}");
+            for line in lines {
+                assert!(line.contains(outcome), "{line}");
+            }
+            let report = fs::read_to_string(folder.0.join("movers.md")).expect("made");
+            assert!(
+                report.contains("| cell | sftp | sftp, gateways |"),
+                "{report}"
+            );
         }
     }
 }

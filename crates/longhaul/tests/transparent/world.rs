@@ -177,6 +177,7 @@ fn plan() -> GatewayPlan {
         listeners: "[[ftp]]\nlisten = \"[::]:2125\"\ntransparent = true\n\
                 clients = [\"10.99.0.0/24\", \"fd99::/64\"]\n"
             .to_owned(),
+        far_sections: String::new(),
         allow: ["10.99.2.0/24:21", "[fd99:2::/64]:21"]
             .map(str::to_owned)
             .into(),

@@ -1,45 +1,16 @@
-//! Command lines of movers. Each program fetches the files of a cell from an FTP server with a
-//! number of threads.
-//!
-//! All other options of a program keep their defaults.
+//! Command lines of movers that fetch from an FTP server.
 
-use std::{net::SocketAddr, path::Path};
-
+use super::{FetchOrder, LFTP_SETTINGS, texts};
 use crate::side::Side;
-
-/// Files to fetch, and their destination.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FetchOrder<'a> {
-    /// Address of the FTP server.
-    pub(super) server: SocketAddr,
-    /// Server folder that contains the files.
-    pub(super) folder: &'a str,
-    /// Names of all files in the folder, at least one.
-    pub(super) names: &'a [String],
-    /// Local destination folder, which is empty at first.
-    pub(super) into: &'a Path,
-    /// Maximum number of files that move concurrently. For a single file, the number of
-    /// connections, if the program supports several.
-    pub(super) threads: u32,
-}
-
-/// Returns the name of the program that runs as `side`. Returns `None` for `longhaul`, and for
-/// sides that are not movers.
-pub(super) const fn program(side: Side) -> Option<&'static str> {
-    match side {
-        Side::Lftp => Some("lftp"),
-        Side::Rclone => Some("rclone"),
-        Side::Aria2 => Some("aria2c"),
-        Side::Wget => Some("wget"),
-        Side::Curl => Some("curl"),
-        _ => None,
-    }
-}
 
 impl FetchOrder<'_> {
     /// Returns the arguments for the program of `side`. `route_arguments` are the arguments with
     /// which `longhaul copy` reaches the server.
-    pub(super) fn arguments(&self, side: Side, route_arguments: &[String]) -> Vec<String> {
+    pub(in crate::movers) fn ftp_arguments(
+        &self,
+        side: Side,
+        route_arguments: &[String],
+    ) -> Vec<String> {
         match side {
             Side::Lftp => self.lftp(),
             Side::Rclone => self.rclone(),
@@ -64,15 +35,10 @@ impl FetchOrder<'_> {
     }
 
     fn lftp(&self) -> Vec<String> {
-        let (folder, into, threads) = (self.folder, self.into.display(), self.threads);
-        let work = match self.single() {
-            Some(name) => format!("pget -n {threads} {folder}/{name} -o {into}/{name}"),
-            None => format!("mirror --parallel={threads} {folder} {into}"),
-        };
-        // The program allocates no space ahead, since stored bytes count as arrived.
         let script = format!(
-            "set pget:save-status never; set file:use-fallocate no; open ftp://{}; {work}",
-            self.server
+            "{LFTP_SETTINGS}; open ftp://{}; {}",
+            self.server,
+            self.lftp_work()
         );
         let mut arguments = texts(["--norc", "-c"]);
         arguments.push(script);
@@ -80,11 +46,7 @@ impl FetchOrder<'_> {
     }
 
     fn rclone(&self) -> Vec<String> {
-        let (host, port) = (self.server.ip(), self.server.port());
-        let path = match self.single() {
-            Some(name) => format!("{}/{name}", self.folder),
-            None => self.folder.to_owned(),
-        };
+        let (host, port, path) = (self.server.ip(), self.server.port(), self.path());
         let threads = self.threads.to_string();
         let mut arguments = texts(["copy", "--config=", "--log-level=ERROR"]);
         arguments.extend(texts(["--local-no-preallocate", "--transfers", &threads]));
@@ -140,13 +102,6 @@ impl FetchOrder<'_> {
         arguments
     }
 
-    fn single(&self) -> Option<&str> {
-        match self.names {
-            [name] => Some(name),
-            _ => None,
-        }
-    }
-
     fn urls(&self) -> impl Iterator<Item = String> {
         self.names.iter().map(|name| self.url(name))
     }
@@ -156,17 +111,16 @@ impl FetchOrder<'_> {
     }
 }
 
-fn texts<const N: usize>(all: [&str; N]) -> Vec<String> {
-    all.map(str::to_owned).into()
-}
-
 /// The empty password in the obscured form that rclone expects. It consists of an initialisation
 /// vector of 16 bytes, without ciphertext.
 const RCLONE_NO_PASSWORD: &str = "AAAAAAAAAAAAAAAAAAAAAA";
 
 #[cfg(test)]
 mod tests {
+    use std::{net::SocketAddr, path::Path};
+
     use super::*;
+    use crate::movers::command_lines::program;
 
     const MOVERS: [Side; 6] = [
         Side::MoverDirect,
@@ -191,7 +145,7 @@ mod tests {
             .iter()
             .map(|&flag| flag.to_owned())
             .collect();
-        let arguments = order.arguments(side, &route_arguments).join(" ");
+        let arguments = order.ftp_arguments(side, &route_arguments).join(" ");
         format!("{} {arguments}", program(side).unwrap_or("longhaul"))
     }
 
