@@ -123,7 +123,7 @@ fn checked(program: &Path) -> Result<Vec<(String, bool)>> {
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()?;
-    // A slow machine may cut a plain transfer off.
+    // On a slow machine, a plain transfer may be cut off.
     let ended = ["complete", "cut-off"];
     let complete = parsed
         .iter()

@@ -154,7 +154,7 @@ pub(super) fn start(
     end: EndTap,
 ) -> Result<(Capture, CaptureTap), WanError> {
     let header = PcapHeader {
-        // An upper bound for readers: some refuse packets that were longer on the wire.
+        // Some readers refuse packets whose length on the wire exceeds this value.
         snaplen: LONGEST_SNAP,
         datalink: DataLink::ETHERNET,
         ts_resolution: TsResolution::NanoSecond,

@@ -63,7 +63,8 @@ impl Client {
     /// # Errors
     /// [`WanError::AlreadyRunning`], or [`WanError::Refused`] with the message of the process.
     pub fn up(&self, config: WanConfig, mut daemon: Command) -> Result<(), WanError> {
-        // The process checks this too; the check here comes before anything is started.
+        // The background process checks the lock, too. This earlier check avoids the start of a
+        // process.
         if self.place.lock()?.is_none() {
             return Err(WanError::AlreadyRunning {
                 name: self.place.name().to_owned(),

@@ -171,7 +171,8 @@ impl Netlink {
         send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty())?;
         let mut answer = [0u8; 4096];
         let length = recv(self.socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // struct nlmsghdr (16 bytes), then for an acknowledgement or error: an int, negative errno.
+        // The message begins with a `struct nlmsghdr` (16 bytes). In an acknowledgement or an
+        // error, the negative errno follows as an int.
         let word = |at: usize| {
             let bytes = answer[..length]
                 .get(at..at + 4)

@@ -174,7 +174,8 @@ impl SegmentRun {
                 VnetHeader::default()
             };
         };
-        // Only the first packet of a window reduction has CWR, hence only runs with that packet.
+        // Only the first packet of a window reduction has the flag CWR. Therefore only a run with
+        // that packet has the flag.
         let ecn = if self.first == 0 { 0 } else { GSO_ECN };
         let single = self.count == 1;
         VnetHeader {

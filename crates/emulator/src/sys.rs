@@ -40,7 +40,8 @@ pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
-        // Root may exceed the system's maximum. Other users are limited to it.
+        // Root may exceed the system's maximum. For other users, the system limits the size to this
+        // maximum.
         set_int(&socket, libc::SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
             .or_else(|_| set_int(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER_BYTES))?;
     }

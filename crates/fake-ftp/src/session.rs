@@ -95,7 +95,8 @@ impl Session {
             self.say(reply);
         }
         if script.end() == ScriptEnd::Close {
-            // Closing with commands unread would reset the connection. The client may have gone.
+            // If commands were still unread, closing the connection would reset it. The client may
+            // already have disconnected.
             let _ = self.control.get_ref().shutdown(Shutdown::Write);
         }
         while self.next_verb().is_some() {}

@@ -203,7 +203,7 @@ impl JobRecord {
         if listing != self.listing || !self.done.insert(number) {
             return;
         }
-        // A slower worker may have recorded it as failed.
+        // A slower worker may have recorded the batch as failed.
         self.dead.remove(number);
         self.counts.moved += counts.moved;
         self.counts.left_out += counts.left_out;
@@ -238,9 +238,10 @@ impl JobRecord {
             Message::Order(_) => {
                 self.is_cancelled = false;
                 self.ended_unix_s = None;
-                // A running listing and its batches become void.
+                // The new number makes a running listing and its batches invalid.
                 self.listing += 1;
-                // Claims may have been lost with a disk, and start from one again.
+                // If the server has lost its disk, the claims are lost, too, and their numbers
+                // start from one again.
                 self.lister = 0;
                 self.listing_failure = None;
                 self.batches = None;

@@ -170,8 +170,8 @@ impl World {
         }
     }
 
-    /// Simulates the timeout of a reply, unless an `ABOR` is in flight. A server may not reply to
-    /// an `ABOR`, and a late reply to `ABOR` looks like any other reply.
+    /// Simulates the timeout of a reply, unless an `ABOR` is in flight. Perhaps the server never
+    /// replies to an `ABOR`, and a late reply to `ABOR` looks like any other reply.
     fn wait_in_vain(&mut self) {
         let aborts = self.server.iter().any(|line| line == "ABOR");
         if !aborts && self.far.wait().is_some() {
@@ -287,7 +287,8 @@ impl World {
             None => self.asked.pop_front(),
         };
         let asked = asked.unwrap_or_else(|| panic!("nobody asked for {text:?}"));
-        // The gateway's own replies may quote the server's replies to its commands.
+        // A reply of the gateway itself may quote the server's reply to a command that the gateway
+        // has sent.
         let is_servers = !text.contains("gateway:");
         if let Some((_, to)) = text.rsplit_once("to:").filter(|_| is_servers) {
             assert_eq!(

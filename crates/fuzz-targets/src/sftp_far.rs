@@ -214,7 +214,7 @@ impl World {
             match decoded.expect("the message reads back") {
                 ToNear::Reply { request, packet } => {
                     let kind = packet.pieces().next().map_or(0, |piece| piece[0]);
-                    // Only OPEN and OPENDIR have such an answer, unless the server errs.
+                    // A correct server sends such an answer only to OPEN and OPENDIR.
                     if kind == kind::HANDLE && packet.len() == 6 {
                         self.handles.push(request);
                     }

@@ -114,7 +114,7 @@ impl World {
         Some(())
     }
 
-    /// Sends bytes of a read-ahead, which the far half may or may not have started.
+    /// Sends bytes of a read-ahead, even if the far half has not started this read-ahead.
     fn read_ahead(&mut self, tape: &mut Tape<'_>) -> Option<()> {
         let handle = u64::from(tape.byte() % 8);
         let run = u32::from(tape.byte() % 4);
@@ -310,7 +310,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         &[10, 1, 8, 10, 1, 1, 3, 0, 3, 10, 1, 1],
     ]
     .concat();
-    // Each part of a read-ahead has bytes for its handle and its number, 0 and 0.
+    // Each message of a read-ahead has one byte for its handle and one byte for its number. Both
+    // bytes are 0.
     let download = [
         &[0][..],
         &START,
@@ -340,6 +341,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 const READ_AHEAD_MAX: u64 = 8 << 20;
 
-/// Limit of the memory in bytes: the read-ahead and the queues of the half. The test passes more
-/// than the half wants, but only a little.
+/// Limit of the memory in bytes: the read-ahead and the queues of the half. The test passes
+/// slightly more bytes than the half requests.
 const MEMORY_MAX: u64 = READ_AHEAD_MAX + (16 << 20);

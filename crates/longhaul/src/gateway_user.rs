@@ -24,8 +24,9 @@ struct GatewayUser {
 /// Returns an error if the gateway's user cannot use a file or a folder of a configuration that
 /// root has read.
 ///
-/// After this function, the process may have the rights of the gateway's user. The caller must only
-/// print its result and end. If this process does not run as root, the function checks nothing.
+/// After this function, the process may have the rights of the gateway's user. The caller must then
+/// only print the result and end. If this process does not run as root, the function checks
+/// nothing.
 pub(crate) fn find_denied(config: &Config, file: &Path) -> Option<String> {
     if !geteuid().is_root() {
         return None;
@@ -40,7 +41,7 @@ pub(crate) fn find_denied(config: &Config, file: &Path) -> Option<String> {
     let spool = config.spool.as_ref().map(|it| ("[spool]", &it.folder));
     let all = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
     let mut folders = store.into_iter().chain(spool);
-    // A missing folder does not prevent the start of the gateway, for example a missing disk.
+    // A missing folder, for example on a missing disk, does not prevent the start of the gateway.
     let (section, folder) = folders.find(|(_, it)| access(*it, all) == Err(Errno::EACCES))?;
     let (file, folder) = (file.display(), folder.display());
     let name = user.shown();

@@ -204,7 +204,7 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
             return Ok(());
         }
         if let Some(above) = path.parent() {
-            // Other users must have access to their own files below it.
+            // Other users must keep access to their own files below this parent folder.
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)

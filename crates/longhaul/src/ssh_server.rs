@@ -39,7 +39,8 @@ pub(crate) fn host_key(
     let known_hosts = far.known_hosts.clone().unwrap_or_default();
     let in_file = || known_hosts.display().to_string();
     let mut offers = far.offers(server).with_context(in_file)?;
-    // A server whose known kinds of keys are gone has a changed host key.
+    // If the server no longer has a key of a known kind, its host key has changed. The last offer
+    // finds such a key.
     offers.push(FarSsh::default().offers(server)?.remove(0));
     let mut found = None;
     let mut failure = None;
@@ -70,8 +71,8 @@ pub(crate) fn host_key(
     }
 }
 
-/// Returns the ways to log in that a server offers. An SSH listener of a gateway passes on the ways
-/// of the real server.
+/// Returns the log-in methods that a server offers. An SSH listener of a gateway passes on the
+/// log-in methods of the real server.
 ///
 /// # Errors
 /// The server offers nothing. The error contains the reason, if the server has sent one.

@@ -183,7 +183,7 @@ impl RootTarget {
 
     /// Records whether `path` is a directory at the destination.
     pub fn found(&self, is_directory: bool) {
-        // Two attempts of the same query have the same result.
+        // The value may be set already. A repeated query has the same result.
         let _ = self.found_directory.set(is_directory);
     }
 

@@ -74,7 +74,7 @@ impl Arrivals {
         }
     }
 
-    /// Starts `task(probe, n)` for each arrival. The probes take turns, and each probe has `count`
+    /// Starts `task(probe, n)` for each arrival. The probes take turns, and each probe runs `count`
     /// tasks. Calls `on_record` with each record as soon as it exists. Returns all records in the
     /// order of their numbers.
     pub(crate) fn drive_by_turns<P, R, F>(

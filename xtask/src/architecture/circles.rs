@@ -154,7 +154,7 @@ fn resolve(
                 rest = &rest[1..];
             }
         }
-        // A child of this module, or a name from elsewhere.
+        // The name is a child of this module, or it comes from elsewhere.
         _ => {}
     }
     for part in rest {

@@ -174,7 +174,7 @@ fn simple_commands(words: Vec<String>) -> Vec<Vec<String>> {
 /// redirection.
 fn redirection(word: &str) -> Option<&str> {
     let operator = word.trim_start_matches(|char: char| char.is_ascii_digit() || char == '&');
-    // A placeholder: `<FILE>`.
+    // A word such as `<FILE>` is a placeholder.
     if operator.starts_with('<') && operator.ends_with('>') {
         return None;
     }

@@ -48,7 +48,7 @@ pub(super) fn bursts() -> Result<Vec<CalibrationRow>, LoadError> {
         .filter(|stretch| !stretch[0])
         .count()
         .max(1) as f64;
-    // Lengths are geometrically distributed, and the states of consecutive packets are correlated.
+    // The lengths of bursts are geometrically distributed. Consecutive packets are correlated.
     let length_error = LENGTH * (1.0 - 1.0 / LENGTH).sqrt() / gaps.sqrt();
     Ok(vec![
         CalibrationRow::share(
@@ -248,7 +248,7 @@ fn lost_and_doubled(
             0.0,
         ));
     }
-    // Each packet counts by itself, and no other impairment removed any.
+    // The emulator must count each packet separately, and no other impairment may remove packets.
     let counters = &report.directions[0].counters;
     let came = received.numbers.len() as u64;
     let name = |text| format!("{ending}: {text}");

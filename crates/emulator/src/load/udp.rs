@@ -226,7 +226,8 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
             number += 1;
         }
         sent.resize(number as usize, SystemTime::now());
-        // An interface that is down has a full queue: that is part of the test.
+        // While the interface is down, its queue is full and sending fails. This is part of the
+        // test.
         let _ = socket.send(&buffer[..load.payload * count as usize]);
     }
     sent
@@ -241,7 +242,7 @@ fn receive_all(
 ) -> io::Result<LoadResult> {
     let mut received = LoadResult::default();
     let mut buffer = vec![0; 1 << 16];
-    // A timestamp, and the segment size of a super-packet.
+    // The control data contain a timestamp, and the segment size of a super-packet.
     let mut control = nix::cmsg_space!(TimeSpec, i32);
     let mut heard = Instant::now();
     loop {

@@ -54,7 +54,7 @@ pub(super) struct JobConfig {
     pub(super) at: TextPosition,
 }
 
-/// A mistake, and the byte range in the file where it is.
+/// A mistake in the file, and its byte range.
 struct Problem {
     span: Range<usize>,
     message: String,
@@ -447,12 +447,12 @@ const NOT_FOR_JOBS: [&str; 4] = ["dry_run", "json", "progress", "clean"];
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// Default settle time (time for which a file must stay unchanged before it is copied) of jobs with
-/// `watch`, `on_file` or `remove_source`. Other ingest tools use the same value.
+/// Default settle time of jobs with `watch`, `on_file` or `remove_source`. A file must stay
+/// unchanged for the settle time before it is copied. Other ingest tools use the same value.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Interval at which the agent lists a watched folder even without notifications, because not every
-/// file system reports all changes.
+/// Interval at which the agent lists a watched folder even without notifications. Some file systems
+/// do not report all changes.
 const RESCAN: Duration = Duration::from_secs(600);
 
 const ON_FILE_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -81,7 +81,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
                 "make passive_ports a larger range, and the firewall's rule with it",
             );
         }
-        // Ports that the gateway itself uses at the moment are no finding.
+        // A port in use is no finding if the running gateway itself uses the port.
         let is_taken = |port: &u16| {
             let at = SocketAddr::new(listener.listen.ip(), *port);
             TcpListener::bind(at).is_err_and(|it| it.kind() == io::ErrorKind::AddrInUse)

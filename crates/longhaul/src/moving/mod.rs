@@ -261,7 +261,7 @@ struct PreparedJob {
 pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;
-    // Messages of the gateway in this process are no concern of a user who copies files.
+    // A user who copies files does not need the log messages of the gateway in this process.
     logging::follow(LogLevel::Error);
     open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -464,7 +464,7 @@ impl RepeatedFailures {
         let Some(cause) = reason.strip_prefix(DIRECTORY_FAILED) else {
             return false;
         };
-        // Without a cause, the failure of the directory has a line of its own.
+        // If the reason contains no cause, another line reports the failure of the directory.
         let is_repeated = cause.is_empty() || !self.printed.insert(cause.to_owned());
         self.files += u64::from(is_repeated);
         is_repeated

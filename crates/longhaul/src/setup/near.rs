@@ -137,7 +137,7 @@ enum Service {
 }
 
 impl Service {
-    /// Returns the name of the section of its listeners.
+    /// Returns the name of the configuration section for listeners of this service.
     fn section(self) -> &'static str {
         match self {
             Self::Ftp => "ftp",
@@ -167,8 +167,8 @@ impl fmt::Display for Service {
     }
 }
 
-/// Returns the service that usually has the port of `target`. Returns `None` if the port shows no
-/// service.
+/// Returns the service that usually listens at the port of `target`. Returns `None` if the port
+/// shows no service.
 fn service_of(target: Option<&str>) -> Option<Service> {
     let target: HostPort = target?.parse().ok()?;
     match target.port {
@@ -223,7 +223,8 @@ fn add(
             ("public_key", far.as_str().into()),
             ("endpoint", invite.endpoint.as_str().into()),
         ];
-        // The peer serves only the clients of its own listener, and never replaces an earlier peer.
+        // The empty list lets the peer serve only clients of its own listener. The peer therefore
+        // never replaces an earlier peer.
         if !names.is_empty() {
             peer.push(("serves", Array::new().into()));
         }
@@ -525,7 +526,7 @@ mod tests {
         let again = Invite::new(far, &endpoint);
         add(&mut document, &again, "far", &ftp(listen, &endpoint)).expect("tables");
         assert_eq!(document.changes(), "");
-        // Another far gateway gets a listener of its own, and nothing else.
+        // Another far gateway gets its own listener, and cannot get the listener of this peer.
         let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
         let told = add(&mut document, &other, "far", &ftp(listen, &endpoint));
         let told = told.expect_err("the listener has a peer").to_string();

@@ -180,7 +180,7 @@ impl JobHistory {
             let day = name.to_str().and_then(|it| it.strip_suffix(".jsonl"));
             let day = day.and_then(|it| Date::strptime("%Y-%m-%d", it).ok());
             if day.is_some_and(|it| it < first) {
-                // A remaining file is deleted tomorrow.
+                // If this fails, the file is deleted on the next day.
                 let _ = fs::remove_file(entry.path());
             }
         }

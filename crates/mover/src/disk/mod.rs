@@ -293,7 +293,7 @@ impl LocalFiles {
         let stat = folder.stat(name, LinkPolicy::Follow).ok()?;
         if stat.kind == FileKind::Folder {
             let target = local(&self.system.canonical(&join(directory, name)).ok()?);
-            // Directories above that were reached by a link count as well.
+            // A directory above also counts if it was reached through a link.
             let directory = local(directory);
             let mut above = directory.ancestors().filter_map(|it| {
                 let path = it.as_os_str().as_encoded_bytes();
@@ -336,7 +336,8 @@ impl LocalFiles {
         }
         let folder = self.system.open_folder(above)?;
         match folder.make_folder(&last_name(path)) {
-            // A link without a target is no folder either.
+            // The existing entry must be a folder. A file or a link without a target causes an
+            // error.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.system.open_folder(path).map(drop)
             }
@@ -378,8 +379,8 @@ impl LocalFiles {
                 }
                 opened => {
                     let file = opened?;
-                    // Between creation and lock, another process may have taken the part for a
-                    // leftover.
+                    // Before this process locked the part, another process may have treated the
+                    // part as a leftover and removed it.
                     if file.try_lock()? != Some(false) && place.has(&*file)? {
                         return Ok(self.parts.add(part, file));
                     }
@@ -490,8 +491,8 @@ impl LocalFiles {
             }
             _ => {
                 let access = file.stat()?.access;
-                // If the mount determines permissions, a part has other permissions, and keeps
-                // them.
+                // If the mount determines the permissions, the part has other permissions than
+                // `OWNER_ALONE`, and keeps them.
                 if access.mode == OWNER_ALONE {
                     let folder = parent(path).unwrap_or_default();
                     #[allow(clippy::disallowed_methods, reason = "drives disks")]
@@ -576,7 +577,8 @@ impl LocalFiles {
         let (files, ours) = (self.clone(), path.to_vec());
         let sync = move || match files.open(&ours) {
             Ok(file) => file.sync().map(|()| true),
-            // A file taken before may have been moved away since.
+            // The destination has received the file before, but a program may have moved the file
+            // away since.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         };
@@ -635,7 +637,7 @@ impl LocalFiles {
         let (place, stat) = match found {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(SourceRemoval::Removed),
-            // The file was read through a link, which the job follows.
+            // The job follows links, and has read this file through a link.
             Err(_) if self.links == LinkPolicy::Follow => return Ok(SourceRemoval::Kept),
             Err(error) => return Err(error),
         };
@@ -646,7 +648,8 @@ impl LocalFiles {
         if !is_same || stat.kind != FileKind::File {
             return Ok(SourceRemoval::Kept);
         }
-        // An unreadable file cannot be checked for writers. It cannot have been read either.
+        // A file that cannot be opened cannot be checked for writers. Such a file cannot have been
+        // read either.
         if let Ok(file) = place
             .folder
             .open(&place.name, OpenMode::Read(LinkPolicy::Refuse))

@@ -28,7 +28,7 @@ pub(super) struct ExtraFiles {
     kept: HashSet<(usize, RelativePath)>,
     /// Files to move once a destination directory of the same name has been removed.
     replacing: HashMap<(usize, RelativePath), File>,
-    /// Number of all entries that the destination has listed.
+    /// Number of entries in all listings of the destination.
     there: u64,
     is_overfull: bool,
     stage: DeletionStage,

@@ -285,7 +285,7 @@ impl Planner {
             if forms.insert(form(&entry.name)) {
                 self.settle_twin(directory, entry, &alike, &listed, now);
             } else {
-                // The entry waits until the first one is at the destination.
+                // The entry waits until the first entry with the same form is at the destination.
                 later.push((entry, alike));
             }
         }
@@ -371,8 +371,8 @@ impl Planner {
         match there {
             Some(there) if is_other => self.take_one(directory, entry, Some(there), None, now),
             Some(_) => self.fall_together(directory, &entry),
-            // The similar entry is at the destination. A query shows whether it answers to this
-            // name as well.
+            // The similar entry is at the destination. A query shows whether the destination also
+            // finds that entry by this name.
             None => {
                 let task = Task::FindEntry(directory.clone(), entry);
                 self.queue.push(QueuedTask::new(task));
@@ -430,7 +430,7 @@ impl Planner {
         for (entry, _) in doubt.twins {
             let path = directory.path.join(&entry.name);
             if self.options.is_dry_run {
-                // Without a dry run, its directory would be made first.
+                // A run without `--dry-run` would first make the directory of this entry.
                 let why =
                     "another name of the source differs in case, Unicode form or blanks alone";
                 self.leave_out(directory.root, path, why);

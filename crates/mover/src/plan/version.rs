@@ -41,7 +41,7 @@ impl FileVersion {
         let is_same_time = match (self.modified, other.modified) {
             (Some(ours), Some(theirs)) => {
                 let unit_s = match ours.precision.max(theirs.precision) {
-                    // The same source reports the same second.
+                    // Two listings of an unchanged file report the same second.
                     TimePrecision::Second => 0,
                     TimePrecision::Minute => 60,
                     TimePrecision::Day => 86_400,

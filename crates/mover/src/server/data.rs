@@ -97,7 +97,7 @@ impl Session {
     /// Requests a data connection in passive mode, to a port of the server.
     pub(super) fn ask_for_passive(&mut self) -> Result<DataRequest, ServerError> {
         if let Some((asked, _)) = self.port_ahead.take() {
-            // The server closes the earlier port.
+            // The new request makes the server close the earlier port.
             self.control.disregard(asked.sent());
         }
         let form = self.passive;
@@ -231,7 +231,7 @@ impl DataDial {
         let accepting = timeout(self.dial.reply_timeout, async {
             loop {
                 let (connection, from) = listener.accept().await?;
-                // Strangers who found the port first are ignored.
+                // A connection from another address than the server's is ignored.
                 if from.ip().to_canonical() == self.server.to_canonical() {
                     return Ok::<_, io::Error>(connection);
                 }

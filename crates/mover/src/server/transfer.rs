@@ -83,9 +83,9 @@ impl Session {
         }
         let mut restart = None;
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
-            // After a refused REST a server would begin at the first byte, and overwrite the
-            // existing file. After a refused EPSV it would connect to this side (RFC 959 section
-            // 3.2).
+            // The transfer command waits for the earlier replies. If REST is refused, a server
+            // begins at the first byte and overwrites the existing file. If EPSV is refused, a
+            // server connects to the mover (RFC 959 section 3.2).
             let meeting = self.first_meeting().await?;
             if offset_bytes > 0 {
                 let rest = self
@@ -119,7 +119,7 @@ impl Session {
         if let Some(rest) = restart {
             let reply = self.control.last(rest).await?;
             if reply.class() == ReplyClass::Failed {
-                // A transfer that begins at the first byte is useless.
+                // REST was refused. A transfer that begins at the first byte is useless.
                 drop(opened);
                 return Err(self.reason(sent, rest.refused(reply)).await);
             }
@@ -127,9 +127,10 @@ impl Session {
         match opened {
             Ok((leg, replies)) => {
                 self.has_met = true;
-                // Some servers end a data connection whose bytes, or whose end, precede the
-                // command. The command may be late because of a lost packet, or wait for others
-                // before it. Servers with a process for each session read no data before.
+                // Some servers end a data connection if its bytes or its end arrive before the
+                // transfer command. The command may be late because of a lost packet, or because
+                // earlier commands are still unanswered. Servers with a process for each session
+                // read no data before the command.
                 let may_be_early = !self.is_sequential || clears && !self.takes_any_ahead();
                 let mut transfer = RunningTransfer {
                     session: self,
@@ -298,8 +299,8 @@ impl RunningTransfer<'_> {
             Ok(result) => result.map_err(ServerError::Data),
             Err(_) => Err(ServerError::Stalled(stall_max)),
         };
-        // The server has received all bytes by now. A server that has read all may close first,
-        // too.
+        // `NotConnected` is no failure: the server has received all bytes, and may close the
+        // connection first.
         if let Err(error) = ended
             && self.verb == TransferVerb::Store
             && !matches!(&error, ServerError::Data(it) if it.kind() == io::ErrorKind::NotConnected)
@@ -437,8 +438,8 @@ impl RunningTransfer<'_> {
         let reply = match replies.early {
             Some(reply) => reply,
             None if is_upload => {
-                // A reset after the end of this side's data shows that some bytes were lost. The
-                // server may also report that, or wait for the rest.
+                // A reset after the last byte of the upload shows that some bytes were lost. The
+                // server may also report the loss, or wait for the missing bytes.
                 tokio::select! {
                     reply = session.control.last_within(sent, reply_timeout) => reply?,
                     error = broken(&mut leg) => {
@@ -461,8 +462,8 @@ impl RunningTransfer<'_> {
             Some(asked) => Some(session.answered(asked).await?),
             None => None,
         };
-        // Some servers never end TLS properly. If this one usually does, an attacker has cut the
-        // data.
+        // Some servers never end TLS properly. If this server usually ends TLS properly, an
+        // attacker may have cut the data.
         let is_sure = !ended_in_silence || !session.says_goodbye;
         Ok(TransferResult { is_sure, stat })
     }

@@ -320,7 +320,7 @@ fn nonsense_ends_a_connection_and_nothing_else() {
         stream
             .set_read_timeout(Some(5 * SECOND))
             .expect("a timeout");
-        // The peer may close meanwhile.
+        // The peer may close the connection during the write.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();

@@ -286,7 +286,7 @@ impl Exchange {
             ExchangeData::Waiting | ExchangeData::Moving(_) => return None,
         };
         let bytes = match data {
-            // The port was refused, and so was the transfer after it.
+            // The server has refused the port, and therefore also the transfer that followed.
             Err(error @ ServerError::Refused { .. }) => return Some(Err(error)),
             // The server's reply explains a broken connection better than this end's error.
             _ if is_refused => {
@@ -412,7 +412,7 @@ async fn take(dial: DataDial, meeting: DataOrigin, expected_bytes: u64) -> DataR
             .map_err(|_| ServerError::Stalled(stall_max))?
             .map_err(ServerError::Data)?;
         if count == 0 {
-            // Under TLS the server may wait for the end of this side.
+            // With TLS, the server may wait until the mover has ended its side.
             let _ = timeout(stall_max, leg.shutdown()).await;
             return Ok(bytes);
         }

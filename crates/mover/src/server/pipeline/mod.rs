@@ -107,7 +107,8 @@ impl<'a> Pipeline<'a> {
     pub fn has_room(&self, bytes: u64) -> bool {
         let exchanges = &self.exchanges;
         let has_turn = match self.port_owner {
-            // A rename precedes the next transfer, so that it waits for one at most.
+            // The next transfer is requested only after a rename, so that a rename waits for at
+            // most one transfer.
             PortOwner::Theirs => self.moving_count() < MOVING_MAX,
             PortOwner::Ours => exchanges.len() < self.ports_max,
         };
@@ -203,7 +204,7 @@ impl<'a> Pipeline<'a> {
             tokio::select! {
                 received = receive(self.session) => received.map_err(|it| (first, it))?,
                 Some(moved) = self.moving.join_next() => {
-                    // An aborted data connection belongs to a failed file.
+                    // If the task was aborted, its file has already failed.
                     if let Ok((id, moved)) = moved
                         && let Some(exchange) = self.exchanges.iter_mut().find(|it| it.id() == id)
                     {
@@ -254,8 +255,8 @@ impl<'a> Pipeline<'a> {
                 let exchange = self.exchanges.remove(at).expect("it is there");
                 let id = exchange.id();
                 let result = match (result, exchange.into_port()) {
-                    // The gateway has connected, and so has a stranger with its address. The owner
-                    // of the bytes is uncertain.
+                    // Besides the gateway, a stranger with the gateway's address has connected. It
+                    // is uncertain which of the two connections moved the bytes.
                     (Ok(_), Some(port)) if !ports::nobody_waits(&port) => {
                         Err(ServerError::Unreached)
                     }
