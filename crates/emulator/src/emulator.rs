@@ -2,9 +2,9 @@
 //! the emulated paths, and writes frames.
 //!
 //! The thread waits for frames and for the next arrival with nanosecond timeouts. It has real-time
-//! priority if the system permits it. If a packet is due less than
-//! [`WanConfig::coalesce`](super::WanConfig) after the last delivery, the thread delivers the
-//! packet when this time has passed. At high rates, several packets then leave as one frame.
+//! priority if the system permits it. After each delivery, the thread waits at least for the time
+//! [`WanConfig::coalesce`](super::WanConfig) before it delivers the next packet. At high rates,
+//! several packets then leave as one frame.
 
 use std::{
     io::{self, IoSlice, Write},

@@ -72,7 +72,7 @@ impl SegmentRun {
     }
 
     /// Writes the first `most` bytes of a run of one packet, in the form that the packet has on the
-    /// wire. Returns the complete length of the packet. The checksum is only complete if all bytes
+    /// wire. Returns the complete length of the packet. The checksum is complete only if all bytes
     /// are written.
     pub(super) fn write_packet(&self, most: usize, packet: &mut Vec<u8>) -> usize {
         assert_eq!(self.count, 1, "a run of one packet");

@@ -135,7 +135,7 @@ impl Session {
     /// If the client waits for a reply, starts a new batch for the next commands of the client.
     fn await_batch(&mut self) {
         if self.client_waits {
-            // The client may have gone.
+            // The client may already have disconnected.
             let _ = self.control.get_ref().peek(&mut [0]);
             thread::sleep(BATCH_GAP);
             self.state().batches.push(Vec::new());
@@ -154,7 +154,7 @@ impl Session {
         let is_final = !line.starts_with('1');
         let records_batches = self.behaviour.is_gateway || self.behaviour.records_batches;
         self.client_waits = records_batches && is_final && self.has_nothing_more();
-        // The client may have gone.
+        // The client may already have disconnected.
         let _ = self
             .control
             .get_mut()

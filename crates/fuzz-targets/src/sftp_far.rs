@@ -155,7 +155,7 @@ impl World {
         self.far.receive_from_near(message).ok()
     }
 
-    /// Answers the oldest request, or another one.
+    /// Answers the oldest request, or another request.
     fn answer(&mut self, tape: &mut Tape<'_>) -> Option<()> {
         if !self.is_greeted {
             self.is_greeted = true;
@@ -293,5 +293,5 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 const READS_MAX: u64 = 1 << 20;
 
-/// Limit of the memory in bytes: the queues of the half.
+/// Memory limit of the half in bytes. The limit covers the queues.
 const MEMORY_MAX: usize = 16 << 20;

@@ -141,7 +141,7 @@ impl World {
         self.near.receive_from_far(message).ok()
     }
 
-    /// Answers the oldest message for the far half, or another one.
+    /// Answers the oldest message for the far half, or another message.
     fn answer(&mut self, tape: &mut Tape<'_>) -> Option<()> {
         if self.asked.is_empty() {
             return Some(());
@@ -169,7 +169,7 @@ impl World {
                 return self.near.receive_from_far(ToNear::Written { request }).ok();
             }
             ToFar::Open { request, .. } if !fails => {
-                // The client uses this handle, or another one.
+                // The client may later use this handle or another handle.
                 let handle = Bytes::copy_from_slice(&[b'0' + tape.byte() % 4]);
                 (request, Response::Handle(handle))
             }
@@ -341,6 +341,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 const READ_AHEAD_MAX: u64 = 8 << 20;
 
-/// Limit of the memory in bytes: the read-ahead and the queues of the half. The test passes
-/// slightly more bytes than the half requests.
+/// Memory limit of the half in bytes. The limit covers the read-ahead and the queues. The test
+/// passes slightly more bytes than the half requests.
 const MEMORY_MAX: u64 = READ_AHEAD_MAX + (16 << 20);

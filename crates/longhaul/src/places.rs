@@ -254,11 +254,12 @@ pub(crate) fn give(path: &Path) -> io::Result<()> {
 /// The error of the file system.
 pub(crate) fn write_config(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = || -> io::Result<()> {
-        // A link stays a link.
+        // If the path is a symbolic link, the link stays, and the file to which it leads is
+        // replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let before = fs::metadata(&target).ok();
         let new = target.with_added_extension("new");
-        // A process that was killed here may have left the file.
+        // An earlier process may have left this file, if it was killed during the write.
         let _ = fs::remove_file(&new);
         let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
         let mode = before

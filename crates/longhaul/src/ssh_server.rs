@@ -14,8 +14,7 @@ use ssh::{FarSsh, HostKeyVerdict, InspectionError, ServerHostKey};
 
 /// Connects to a server. A name stands for its first address.
 ///
-/// # Errors
-/// The error of the system, also if the name has no address.
+/// # Errors The error of the system. A name without an address also causes an error.
 pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
     let address = match &server.host {
         Host::Ip(ip) => SocketAddr::new(*ip, server.port),
@@ -27,8 +26,8 @@ pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, TIMEOUT)
 }
 
-/// Returns the host key that the far gateway would see at a server. Also returns the check of the
-/// key by the settings of the far gateway. A server may have several host keys.
+/// Returns the host key that the far gateway would see at a server. Also returns the result of
+/// checking this key against the far gateway's settings. A server may have several host keys.
 ///
 /// # Errors
 /// The server presents no host key, or `known_hosts` cannot be read.

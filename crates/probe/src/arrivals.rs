@@ -40,8 +40,8 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Returns the arrival times from the beginning of the run, in order. Without a rate, all times
-    /// are zero.
+    /// Returns the arrival times in order. Each time is counted from the beginning of the run.
+    /// Without a rate, all times are zero.
     pub fn times(&self) -> impl Iterator<Item = Duration> + use<> {
         let (count, rate) = (self.count, self.rate_per_s);
         let mut random = Pcg64::seed_from_u64(self.seed);

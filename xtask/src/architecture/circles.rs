@@ -1,4 +1,4 @@
-//! Check for import circles within a crate: sibling modules must not import each other in a loop.
+//! Check for import circles within a crate. Sibling modules must not import each other in a circle.
 //!
 //! A module and its children count as one module, so imports between them form no circle. Test
 //! modules do not count.

@@ -114,7 +114,7 @@ fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
 }
 
 /// Runs the tests that measure the machine itself. Each program runs its tests one after the other,
-/// and needs a twentieth of a processor.
+/// and needs only a twentieth of a processor.
 fn calibrated(programs: &[Program], suites: &mut Suites) -> Result<()> {
     let calibrated = programs.iter().filter(|it| is_calibrated(it));
     programs::run(calibrated, &real_time(3, 1), suites)
@@ -221,8 +221,8 @@ fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result
     Ok(())
 }
 
-/// Sets environment variables of cargo: no colours, and in CI no incremental build, since no second
-/// build follows.
+/// Sets environment variables of cargo. They disable colours. In CI they also disable incremental
+/// builds, because no second build follows.
 fn set_environment(command: &mut Command) {
     command.env("CARGO_TERM_COLOR", "never");
     if std::env::var_os("CI").is_some() {

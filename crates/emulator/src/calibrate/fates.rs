@@ -300,8 +300,8 @@ fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
     Ok(refused)
 }
 
-/// Number of packets that may be either lost or delivered at the start or end of an outage. After
-/// 13 ms without a processor, a sender sends this number of packets at once.
+/// Tolerance in packets for the start and the end of an outage, where a packet may be either lost
+/// or delivered. After 13 ms without a processor, a sender sends this number of packets at once.
 const EDGE_PACKETS: f64 = 10.0;
 /// Time from the start of the load to the outage, and length of the outage. Each is a third of the
 /// load's duration.

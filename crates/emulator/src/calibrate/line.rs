@@ -102,8 +102,9 @@ pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
 }
 
 /// Calibrates the radio medium with two stations that send more than the medium carries. One
-/// station sends full frames, the other sends short frames. Each station must deliver one frame in
-/// each period that equals the sum of the two airtimes.
+/// station sends full frames, the other sends short frames. One full frame and one short frame
+/// together need a certain airtime. In each period of this length, each station must deliver one
+/// frame.
 pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
     const SHORT_PAYLOAD: usize = 84;
     let profile = Profile::wifi_11b();

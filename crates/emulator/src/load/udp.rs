@@ -130,8 +130,8 @@ pub struct UdpFlow {
 }
 
 impl UdpLoad {
-    /// Starts the load. After the last packet is sent, the load ends when nothing has arrived for
-    /// the sum of the path's delay and half a second.
+    /// Starts the load. After the last packet is sent, the load ends when no packet arrives for a
+    /// certain time. This time is the path's delay plus half a second.
     ///
     /// # Errors
     /// [`LoadError`] if the sockets cannot be created.

@@ -204,7 +204,7 @@ impl PoolQueue {
     /// # Errors
     /// [`QueueError`] if the server does not confirm the record.
     pub async fn create(&self, record: &JobRecord) -> Result<(), QueueError> {
-        // The revision 0 requires that no other job has the name.
+        // With the revision 0, the write fails if another job has this name.
         self.records.put(checked(&record.job)?, record, 0).await?;
         Ok(())
     }

@@ -179,7 +179,7 @@ async fn list<T: DeserializeOwned>(
                 .num_pending;
         }
     }
-    // If the consumer stays, the server removes it after a while.
+    // If the consumer cannot be removed here, the server removes it after a while.
     let _ = stream.delete_consumer(&consumer.cached_info().name).await;
     Ok(entries)
 }

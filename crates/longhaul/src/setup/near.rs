@@ -276,8 +276,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Returns the suggested address for the listener. `own` contains the addresses of listeners in the
-/// configuration. If one of them has the default FTP port, returns this address. If the default
-/// port cannot be used, returns another port and the reason.
+/// configuration. If one of these addresses has the default FTP port, returns this address. If the
+/// default port cannot be used, returns an address with another port, and the reason.
 fn usual_listen(
     own: &[String],
     bind: impl FnOnce(SocketAddr) -> io::Result<()>,
@@ -309,8 +309,8 @@ fn usual_listen(
     (other, Some(text))
 }
 
-/// Returns the suggested address for an SSH listener: the first address of `own`, or a port beside
-/// the port of the machine's own SSH server.
+/// Returns the suggested address for an SSH listener: the first address of `own`, or an address
+/// with another port than the machine's own SSH server.
 fn usual_ssh_listen(own: &[String]) -> SocketAddr {
     let own = own.iter().find_map(|it| it.parse().ok());
     own.unwrap_or(SocketAddr::from(([0, 0, 0, 0], OTHER_SSH_PORT)))

@@ -68,7 +68,7 @@ pub(super) struct JobCalls {
     /// Notification that command calls may be due.
     pub(super) wake: Arc<Notify>,
     pub(super) status: Arc<AgentStatus>,
-    /// Number of the job in the agent's status.
+    /// Index of the job in the agent's status.
     pub(super) number: usize,
     /// Number of command calls that have failed since the job's history last recorded a run.
     pub(super) failed: Arc<AtomicU64>,

@@ -232,7 +232,7 @@ impl JobMemory {
     pub fn started(&self, unix_ms: i64) -> Result<(), MemoryError> {
         let mut run = self.run.lock().expect("nobody panics with it");
         let last = run.number;
-        // A file that the last run did not find is gone.
+        // If the last run did not find a file, the file no longer exists, and its entry is removed.
         run.settling.retain(|_, it| it.run == last);
         run.found.clear();
         run.number += 1;
@@ -317,7 +317,7 @@ impl JobMemory {
     pub fn forget(&self, before_unix_s: i64) -> Result<(), MemoryError> {
         let run = self.run.lock().expect("nobody panics with it");
         if run.found.is_empty() {
-            // If the run has found no file, a disk may not be mounted. Therefore no record is
+            // If the run has found no file, perhaps a disk is not mounted. Therefore no record is
             // deleted.
             return Ok(());
         }

@@ -550,8 +550,8 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// Schedules one sync of each folder above a file. Unknown programs created these folders, so
-    /// their names may not be on the disk yet.
+    /// Schedules one sync of each folder above a file. Other programs created these folders, so it
+    /// is unknown whether their names are on the disk.
     fn note_folders(&self, path: &[u8]) {
         let mut folders = self.folders.lock().expect("nobody panics with it");
         let mut folder = parent(path);
@@ -766,8 +766,8 @@ impl LocalFiles {
     }
 }
 
-/// Returns whether an error means that permissions cannot be changed. Either the user may not
-/// change them, or the file system has no permissions.
+/// Returns whether an error means that permissions cannot be changed. Either the user lacks the
+/// right to change them, or the file system does not store permissions.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -118,8 +118,8 @@ pub(crate) fn open_state_folder(
 
 /// Syncs the `count` folders above a path, so that the names in them survive a power cut.
 ///
-/// A folder that this process may not open is skipped. Such a folder belongs to another user, and
-/// is old enough to be on the disk already.
+/// If this process has no permission to open a folder, the folder is skipped. Such a folder belongs
+/// to another user, and is old enough to be on the disk already.
 pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> io::Result<()> {
     let mut above = parent(path);
     for _ in 0..count {

@@ -109,7 +109,7 @@ impl SyncQueue {
                     }
                     (Ok(()), None) => Ok(()),
                 };
-                // The receiver is gone if the run was interrupted.
+                // If the run was interrupted, the receiver was dropped.
                 let _ = answer.send(result);
             }
             sleep_until(begun + INTERVAL).await;

@@ -134,12 +134,12 @@ pub struct TaskFailure {
 pub enum PlannerAction {
     /// Open a lane: connect to the servers and log in.
     Open {
-        /// Number of the lane.
+        /// Index of the lane.
         lane: usize,
     },
     /// Assign a task to a lane.
     Work {
-        /// Number of the lane.
+        /// Index of the lane.
         lane: usize,
         /// Identifier of this attempt. The lane's events for the task carry the same identifier.
         id: TaskId,

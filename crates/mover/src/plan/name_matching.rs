@@ -28,8 +28,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct DoubtfulEntries {
     directories: BTreeMap<(usize, RelativePath), DoubtfulDirectory>,
-    /// How the destination treats two kinds of names: names with non-ASCII characters, and names
-    /// with leading or trailing blanks or a trailing dot.
+    /// The destination's treatment of two kinds of names: names with non-ASCII characters, and
+    /// names with leading or trailing blanks or a trailing dot.
     behaviours: [NameTreatment; 2],
 }
 
@@ -65,7 +65,7 @@ struct DoubtfulUpload {
     is_asked: bool,
 }
 
-/// How a destination treats one kind of names.
+/// A destination's treatment of one kind of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum NameTreatment {
     #[default]

@@ -222,7 +222,7 @@ impl Session {
         }
         let mut asked = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
-            // A name that cannot be sent cannot be moved either.
+            // If a name cannot be sent, the file cannot be moved at all, so its time is not needed.
             if let Ok(sent) = self.control.send("MDTM", &join(directory, &entry.name)) {
                 asked.push((at, sent));
             }

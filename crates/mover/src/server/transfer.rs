@@ -192,7 +192,8 @@ impl Session {
         self.meeting(asked, reply)
     }
 
-    /// Opens the data connection. Returns an error if the server refuses the transfer meanwhile.
+    /// Opens the data connection. Returns an error if the server refuses the transfer before the
+    /// data connection is open.
     async fn open_data(
         &mut self,
         verb: TransferVerb,
@@ -452,8 +453,8 @@ impl RunningTransfer<'_> {
         session.is_moving = false;
         let ended_in_silence = leg.closed_without_notify();
         session.says_goodbye |= leg.is_tls() && !is_upload && !ended_in_silence;
-        // The data connection stays open until here. Otherwise the last message of a TLS server
-        // would cause a reset.
+        // The data connection stays open until the final reply. If it were closed earlier, the last
+        // message of a TLS server would cause a reset.
         drop(leg);
         if !reply.is_completed() {
             return Err(sent.refused(reply));

@@ -37,7 +37,8 @@ impl SessionFiles {
         self.sizes.insert(path, size);
     }
 
-    /// Removes a file from the table, because it is gone or its content is no longer known.
+    /// Removes a file from the table, because the file no longer exists or its content is no longer
+    /// known.
     pub(super) fn forget(&mut self, path: &str) {
         self.sizes.remove(path);
         self.renamed.remove(path);

@@ -104,7 +104,7 @@ impl Drop for ProbePeer {
     }
 }
 
-/// Binds one port by TCP and, with `bind_udp`, by UDP.
+/// Binds a port number for TCP, and calls `bind_udp` to bind the same number for UDP.
 ///
 /// For port 0, the system chooses a port that is free for TCP. If another program uses the UDP port
 /// of that number, the function tries further ports.

@@ -209,8 +209,9 @@ fn connected(peer: SocketAddr) -> Result<UdpSocket, ProbeError> {
     socket.map_err(ProbeError::system("a UDP port"))
 }
 
-/// Sends datagrams at the task's rate. Stops when all are sent, when the time is over, or when
-/// `is_stopped` returns true. If the machine is too slow for the rate, fewer datagrams are sent.
+/// Sends datagrams at the task's rate. Stops when all datagrams are sent, when the time is over, or
+/// when `is_stopped` returns true. If the machine is too slow for the rate, fewer datagrams are
+/// sent.
 pub(super) fn send_paced(
     task: UdpTask,
     id: u64,

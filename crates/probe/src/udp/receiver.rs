@@ -229,8 +229,8 @@ mod tests {
         let report = received(&[1, 2, 3, 5, 6, 7, 8, 4, 9]);
         assert_eq!((report.reordered, report.extent_max), (1, 4));
         assert_eq!(report.n_reordered, [1, 1, 1, 1]);
-        // Of the packets that arrived directly before packet 5, only 6 has a larger number. Packet
-        // 7 arrived much earlier.
+        // Directly before packet 5, only one packet with a larger number arrived: packet 6. Packet
+        // 7 arrived earlier.
         let report = received(&[0, 7, 1, 6, 5]);
         assert_eq!(report.reordered, 3);
         assert_eq!((report.extent_max, report.extent_mean), (3, 2.0));

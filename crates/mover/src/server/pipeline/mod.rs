@@ -2,8 +2,8 @@
 //! before the replies to earlier commands have arrived.
 //!
 //! A small file needs round trips for a port, a connection, the reply, the size and the rename. If
-//! the server processes commands in order, the mover can send the commands of the next files
-//! meanwhile.
+//! the server processes commands in order, the mover can send the commands of the next files during
+//! these round trips.
 //!
 //! Without a gateway, the server names one port after another, and each data connection takes two
 //! round trips. With a gateway, the mover announces its own ports, all at once. The files then wait
@@ -45,7 +45,7 @@ pub struct Pipeline<'a> {
 /// Number of a file, and the result for the file.
 pub(crate) type FileResult = (u64, Result<CompletedFile, ServerError>);
 
-/// Which peer listens for data connections.
+/// The peer that listens for data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortOwner {
     /// The server listens (passive mode). It names one port after another.
@@ -65,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Returns which peer listens for data connections. The mover listens in active mode, or if a
-    /// gateway can reach its ports. In all other cases the server listens.
+    /// Returns the peer that listens for data connections. The mover listens in active mode, or if
+    /// a gateway can reach its ports. In all other cases the server listens.
     pub fn port_owner(&self, ours_may_be_reached: bool) -> PortOwner {
         let is_near = self.dial.is_behind_gateway() && ours_may_be_reached;
         match self.dial.is_active || is_near {
