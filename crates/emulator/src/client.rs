@@ -244,7 +244,7 @@ impl Client {
             }
             Err(error) => return Err(error),
         }
-        // The process releases the lock as its last act.
+        // The process releases the lock at its very end.
         for _ in 0..END_CHECKS {
             if let Some(lock) = self.place.lock()? {
                 self.place.forget(lock);

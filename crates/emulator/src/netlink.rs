@@ -127,8 +127,8 @@ impl Netlink {
     ) -> io::Result<()> {
         let network = u32::from(address) & (u32::MAX << (32 - prefix));
         let mut message = NetlinkRequest::new(libc::RTM_NEWROUTE, REPLACE);
-        // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope,
-        // type.
+        // The fields of `struct rtmsg` are the family, the lengths of destination and source, TOS,
+        // table, protocol, scope and type.
         message.bytes(&[libc::AF_INET as u8, prefix, 0, 0]);
         message.bytes(&[
             libc::RT_TABLE_MAIN,

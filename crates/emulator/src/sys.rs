@@ -22,7 +22,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 /// `virtio_net_hdr` of 10 bytes and a raw Ethernet frame. The socket does not receive the frames
 /// that it sends.
 pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
-    // Protocol 0: the socket receives nothing before it is bound to its interface.
+    // With protocol 0, the socket receives nothing before it is bound to its interface.
     let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers are passed; a non-negative result is a new descriptor that we own.
     let socket = unsafe {

@@ -26,7 +26,7 @@ impl Batches {
         let modified = version.modified;
         let modified = modified.filter(|it| it.precision == TimePrecision::Second);
         self.path_bytes += path.encoded().len();
-        // A file without a known size may be large.
+        // A file without a known size fills the batch, because the file may be large.
         self.bytes = self
             .bytes
             .saturating_add(size_bytes.unwrap_or(BATCH_BYTES_MAX));

@@ -32,7 +32,7 @@ pub(crate) fn find_denied(config: &Config, file: &Path) -> Option<String> {
         return None;
     }
     let user = GatewayUser::of(config, file).filter(|it| !it.uid.is_root())?;
-    // A container may forbid the change of the user.
+    // If the process cannot change its user, for example in a container, nothing is checked.
     user.assume().ok()?;
     if let Err(error) = Config::load(file) {
         return Some(error.with_gateway_user().to_string());

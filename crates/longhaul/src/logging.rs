@@ -195,7 +195,7 @@ static LOG: OnceLock<Log> = OnceLock::new();
 /// log all messages of this module and drop all other messages. The function therefore refuses a
 /// word that is not a level.
 pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
-    // The fields of a span contain commas.
+    // A filter with `[` is not checked, because commas also separate the fields of a span.
     let words = text.split(',').filter(|_| !text.contains('['));
     for word in words.map(str::trim).filter(|word| !word.contains('=')) {
         if word.is_empty() || word.parse::<LevelFilter>().is_err() {

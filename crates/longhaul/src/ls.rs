@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let code = runtime.block_on(list(args, location, filter))?;
-    // A pending name resolution would delay the end of the program.
+    // The program does not wait for a pending name resolution.
     runtime.shutdown_background();
     Ok(code)
 }

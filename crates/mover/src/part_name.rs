@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(names_of_key(b"x.part", Some(9)), [b"x.part".to_vec()]);
         assert_eq!(path_of_key(&key), Some(&b"d.0123abcd/film"[..]));
         assert_eq!(path_of_key(b"x.part"), None);
-        // A file that is moved in pieces.
+        // The key of a file that is moved in pieces has two groups of digits.
         let key = b"d/film.00000007.0123abcd.pieces.part";
         let part = b"d/film.00000009.pieces.part".to_vec();
         assert_eq!(names_of_key(key, Some(9)), [part]);

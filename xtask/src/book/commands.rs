@@ -230,7 +230,7 @@ fn is_longhaul(word: &str) -> bool {
 fn longhaul(words: &[String], is_certain: bool) -> Vec<Invocation> {
     let end = words.iter().position(|word| word == "--");
     let (own, called) = words.split_at(end.unwrap_or(words.len()));
-    // Diagrams and assignments have a name and a sign: `longhaul -> fleet`.
+    // In diagrams and assignments, a sign follows the name, as in `longhaul -> fleet`.
     let is_sign = own
         .first()
         .is_some_and(|word| ["->", "=", ":"].contains(&word.as_str()));

@@ -215,7 +215,7 @@ fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result
         suites.on_line(line);
     })?;
     if !succeeded && !suites.have_failure(first) {
-        // The build has failed.
+        // No test has failed, so the build has failed.
         suites.begin(format!("{name} (build)"));
     }
     Ok(())

@@ -164,7 +164,7 @@ impl Tier<'_> {
             .args(self.filters)
             .arg(format!("--test-threads={threads}"))
             .current_dir(&program.folder)
-            // Cargo sets the same variable.
+            // Cargo sets the same variable when it runs tests.
             .env("CARGO_MANIFEST_DIR", &program.folder);
         command
     }

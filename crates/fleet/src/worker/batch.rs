@@ -83,7 +83,8 @@ impl WorkerContext {
                 self.sweep(&job, own_parts).await;
             }
             if stop != Some(Interruption::Lost) {
-                // The worker of the earlier attempt may have continued for a while.
+                // The worker of an earlier attempt may have continued for a while, and may have
+                // created parts again.
                 self.sweep(&job, &old_parts).await;
             }
         }
@@ -134,7 +135,7 @@ impl WorkerContext {
         let all = async {
             let mut browser = Browser::open(&job.destination, job.session_pool.clone()).await?;
             for part in parts {
-                // Most parts do not exist.
+                // Errors are ignored, because most parts do not exist.
                 let _ = browser.delete(part).await;
             }
             browser.close().await;

@@ -320,7 +320,7 @@ impl WorkerContext {
     }
 
     async fn ending(&self) {
-        // A worker ends when all senders are dropped.
+        // If the sender is dropped, the worker also ends.
         let _ = self.is_ending.clone().wait_for(|it| *it).await;
     }
 

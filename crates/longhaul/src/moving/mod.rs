@@ -269,7 +269,7 @@ pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let code = runtime.block_on(work(orders, settings))?;
-    // A pending name resolution would delay the end of the program.
+    // The program does not wait for a pending name resolution.
     runtime.shutdown_background();
     Ok(code)
 }
@@ -383,7 +383,7 @@ impl PreparedJob {
                     () = interrupted.as_mut() => is_interrupted = true,
                 }
             }
-            // Running commands continue by themselves.
+            // Commands that are still running continue without this process.
             for call in calls.give_up() {
                 reporter.report_call(&call);
             }

@@ -241,7 +241,7 @@ impl ProgressReporter {
             bytes_wanted: tally.bytes_wanted,
             elapsed_s: self.begun.elapsed().as_secs_f64(),
         };
-        // A closed output is no reason to stop copying.
+        // If the output is closed, the job still continues.
         let _ = output::print(&output::json(&line));
     }
 
@@ -292,7 +292,7 @@ impl ProgressReporter {
                 path: &call.path,
                 failure: call.failure.as_deref(),
             };
-            // A closed output is no reason to stop.
+            // If the output is closed, the job still continues.
             let _ = output::print(&output::json(&line));
         } else if let Some(failure) = &call.failure {
             let path = self.path_with_destination(&call.path);
@@ -307,7 +307,7 @@ impl ProgressReporter {
 
     /// Prints one line to standard output.
     fn print_line(&self, line: &str) {
-        // A closed output is no reason to stop.
+        // If the output is closed, the job still continues.
         let _ = self.bar.suspend(|| output::print(&format!("{line}\n")));
     }
 
@@ -452,7 +452,7 @@ impl ProgressReporter {
             proof,
             reason,
         };
-        // A closed output is no reason to stop copying.
+        // If the output is closed, the job still continues.
         let _ = output::print(&output::json(&line));
     }
 }

@@ -212,7 +212,7 @@ fn failures(record: &TcpRecord) -> Vec<String> {
 fn plot(record: &TcpRecord) -> Plot {
     let series = ways(record).into_iter().map(|(is_up, way)| {
         let intervals = record.intervals(is_up);
-        // The last interval is incomplete.
+        // The last interval is omitted, because it is incomplete.
         let whole = intervals.len().saturating_sub(1).max(1);
         let point =
             |(at, bytes): (usize, &ByteCount)| (at as f64 + 0.5, bytes.bytes() as f64 * 8.0 / 1e6);

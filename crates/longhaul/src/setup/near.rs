@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let identity = key(&key_file)?;
-    // The check precedes the enrolment, which uses the invite up.
+    // The configuration is checked before the enrolment, because the enrolment uses up the invite.
     let planned = Config::parse(&document.text(), &places.config).map_err(exit::wrong_use)?;
     let mut peers = planned.relay.link.peers.iter();
     anyhow::ensure!(

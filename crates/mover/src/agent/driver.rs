@@ -177,7 +177,7 @@ pub async fn run(
     for (number, _) in broken {
         table.ended(number, FAILED, &Zoned::now());
     }
-    // Interrupted runs resume.
+    // If a job has unfinished work from an earlier agent, the job starts again at once.
     open.into_iter()
         .for_each(|job| table.asked(job, &Zoned::now()));
     let notices = Arc::new(Notices::new(places.len()));
@@ -232,7 +232,8 @@ pub async fn run(
                     },
                     |(_, ended)| ended,
                 );
-                // After a disk error the memory fails at each use until it is opened again.
+                // After a disk error, each use of the memory file fails until the file is opened
+                // again.
                 if let Some(runnable) = runnable.take_if(|_| is_broken) {
                     if let Some(calls) = runnable.calls {
                         calls.abort();

@@ -587,7 +587,7 @@ impl LocalFiles {
             .expect("disk work does not panic")?;
         if is_there {
             self.named(path).await?;
-            // Each file is queried once.
+            // The entry is no longer needed, because each file is queried only once.
             if let Some(synced) = &self.synced {
                 synced.lock().expect("nobody panics with it").remove(path);
             }
@@ -845,8 +845,8 @@ mod tests {
     #[test]
     fn a_new_file_has_the_permissions_of_its_folders_default_list() {
         let folder = tempfile::tempdir().expect("room");
-        // Version, and then tag, permissions and id of each entry: owner, user, group, mask and
-        // others.
+        // The list contains a version, and then the tag, the permissions and the id of each entry.
+        // The entries are owner, user, group, mask and others.
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions, id) in [
             (0x01_u16, 7_u16, u32::MAX),

@@ -293,7 +293,7 @@ impl Planner {
         there: Option<&ListingEntry>,
         now: Instant,
     ) -> Option<File> {
-        // Listings of this machine have no zone.
+        // Times in listings of this machine depend on no time zone.
         let has_zone = self.options.source_has_zone || self.options.destination_has_zone;
         let has_times = has_zone && !self.options.is_check() && !self.options.compares_content;
         if !has_times || file.link.is_some() || self.tree.node(directory).shifts.is_over() {
@@ -476,7 +476,7 @@ impl Planner {
             },
             FileDecision::KeepNewer => self.keep_newer(file),
             FileDecision::Conflict(kind) => match kind {
-                // A link replaces a file, and a file replaces a link.
+                // In a sync, a link may replace a file, and a file may replace a link.
                 EntryKind::Symlink { .. } | EntryKind::File if self.options.is_sync() => {
                     return Some(self.wanted(file));
                 }

@@ -500,7 +500,7 @@ pub(super) fn form(name: &[u8]) -> u64 {
     let mut folded = folded(name);
     for byte in &mut folded {
         if byte.is_ascii_whitespace() {
-            // Some servers store blanks in this form.
+            // Some servers store a blank as an underscore.
             *byte = b'_';
         }
     }

@@ -299,7 +299,7 @@ mod tests {
             accepted.peer_addr().expect("a pipe"),
             dialled.local_addr().expect("a pipe")
         );
-        // The port was dropped.
+        // The listener of the port was dropped before.
         let refused = data.connect(DataOrigin::At(at)).await;
         let Err(ServerError::Data(error)) = refused else {
             panic!("{refused:?}");

@@ -62,7 +62,8 @@ impl Session {
     /// # Errors
     /// [`ServerError`] if the path cannot be sent.
     pub(super) fn ask_facts(&mut self, path: &[u8]) -> Result<[PendingReply; 2], ServerError> {
-        // Servers without FEAT may support both commands. A refusal gives no attribute.
+        // A server without FEAT may still support both commands. If it refuses a command, that
+        // attribute is missing.
         let size = self.control.send("SIZE", path)?;
         Ok([size, self.control.send("MDTM", path)?])
     }

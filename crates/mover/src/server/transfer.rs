@@ -277,7 +277,8 @@ impl RunningTransfer<'_> {
                 first = timeout(reply_timeout, session.control.next_reply(sent)) => {
                     first.unwrap_or(Err(ServerError::Stalled(reply_timeout)))?
                 }
-                // An earlier reply of the server may be unread.
+                // The server may have sent a reply before the connection broke. This reply may
+                // still be unread.
                 error = broken(&mut self.leg) => {
                     let first = timeout(REASON_TIMEOUT, session.control.next_reply(sent)).await;
                     first.unwrap_or(Err(ServerError::Data(error)))?

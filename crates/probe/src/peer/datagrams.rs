@@ -41,7 +41,7 @@ fn take(shared: &PeerContext, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
                 ..header
             };
             answer.write(bytes);
-            // A full send buffer drops the echo, as a network would.
+            // If the send buffer is full, the echo is lost, like a packet in a network.
             let _ = shared.udp.send_to(bytes, from);
         }
         (datagram::DatagramPurpose::Open, TestKind::Udp(side)) => lock(side).client = Some(from),

@@ -225,7 +225,8 @@ mod tests {
 
     #[test]
     fn reordering_is_that_of_the_standard() {
-        // RFC 4737's own example: packet 4 after 5, 6, 7 and 8 has extent and degree 4.
+        // This is an example of RFC 4737. Packet 4 arrives after 5, 6, 7 and 8, so its extent and
+        // its degree are 4.
         let report = received(&[1, 2, 3, 5, 6, 7, 8, 4, 9]);
         assert_eq!((report.reordered, report.extent_max), (1, 4));
         assert_eq!(report.n_reordered, [1, 1, 1, 1]);

@@ -288,7 +288,7 @@ impl Exchange {
         let bytes = match data {
             // The server has refused the port, and therefore also the transfer that followed.
             Err(error @ ServerError::Refused { .. }) => return Some(Err(error)),
-            // The server's reply explains a broken connection better than this end's error.
+            // The server's reply explains a broken connection better than the mover's own error.
             _ if is_refused => {
                 let reply = self.transfer.answer.clone().expect("it has come");
                 return Some(Err(self.transfer.sent.refused(reply)));

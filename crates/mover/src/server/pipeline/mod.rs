@@ -126,7 +126,7 @@ impl<'a> Pipeline<'a> {
         self.exchanges.is_empty()
     }
 
-    /// Returns which peer listens for data connections.
+    /// Returns the peer that listens for data connections.
     pub fn port_owner(&self) -> PortOwner {
         self.port_owner
     }
