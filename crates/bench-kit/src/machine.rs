@@ -24,8 +24,8 @@ pub struct MachineLoad {
     /// Used processor time, as a fraction of the time of all processors. It includes the time that
     /// a hypervisor took.
     pub busy: f64,
-    /// Processor time of other processes, as a fraction of the time of all processors. This process
-    /// and its children do not count.
+    /// Processor time of other processes, as a fraction of the time of all processors. The time of
+    /// this process and its children is not included.
     pub others: f64,
 }
 

@@ -125,9 +125,9 @@ impl Daemon {
 
     /// Creates the WAN and its command socket.
     ///
-    /// Records each object that must be removed later, but only after this process has created it.
-    /// Otherwise a clean-up could remove a namespace with the same name that belongs to another
-    /// emulator.
+    /// After this process has created an object, it records that the object must be removed later.
+    /// An earlier record would be dangerous: a clean-up could remove another emulator's namespace
+    /// with the same name.
     fn raise(
         place: &EmulatorPaths,
         lock: &EmulatorLock,

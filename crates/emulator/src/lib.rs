@@ -103,8 +103,8 @@ impl Wan {
         self.emulator.report()
     }
 
-    /// Captures the packets that a site sends into the WAN and receives from it. Writes them to a
-    /// pcap file with times in nanoseconds.
+    /// Captures the packets that a site sends into the WAN or receives from the WAN. Writes them to
+    /// a pcap file with times in nanoseconds.
     ///
     /// The file contains each packet of the wire separately. The packets have the order in which
     /// the emulator received or delivered them. Times may be late by at most the sum of

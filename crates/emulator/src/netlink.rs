@@ -84,7 +84,7 @@ impl Netlink {
     }
 
     /// Disables the interface's automatic IPv6 address. The kernel would announce this address on
-    /// the WAN, and so disturb measurements.
+    /// the WAN, and the announcements would disturb measurements.
     pub(super) fn disable_link_local(&mut self, index: u32) -> io::Result<()> {
         const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
         let mut message = NetlinkRequest::new(libc::RTM_NEWLINK, 0);
@@ -116,8 +116,8 @@ impl Netlink {
 
     /// Sets the congestion control of TCP connections within the network of `address`. The setting
     /// belongs to the route to this network, and applies to outgoing and to accepted connections. A
-    /// change of the route needs no permission outside the namespace, unlike a change of the
-    /// system's default.
+    /// change of the route needs no permission outside the namespace. A change of the system's
+    /// default needs such a permission.
     pub(super) fn set_route_congestion_control(
         &mut self,
         index: u32,

@@ -27,9 +27,9 @@ pub struct DirectionReport {
     pub load: OverloadCounters,
 }
 
-/// Counters of one direction. They count events that the path's model does not include.
-/// `receive_drops`, `send_failures` and `late_packets` should be zero. These three counters count
-/// effects of the machine instead of the path.
+/// Counters of one direction for events that the path's model does not include. Three counters
+/// should be zero, because they count effects of the machine: `receive_drops`, `send_failures` and
+/// `late_packets`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverloadCounters {
     /// Number of received frames. One frame may contain many packets.

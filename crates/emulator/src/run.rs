@@ -156,9 +156,9 @@ impl SegmentRun {
         layout.payload(self.first, self.count, self.frame.bytes.len())
     }
 
-    /// Returns the `virtio_net_hdr` of the run. A partial checksum stays partial. A partial
-    /// checksum marks a packet that has not left the machine, so the receiving kernel does not
-    /// verify the checksum.
+    /// Returns the `virtio_net_hdr` of the run. If the checksum is partial, it stays partial. A
+    /// partial checksum means that the packet has not left the machine, and the receiving kernel
+    /// does not verify it.
     fn vnet(&self) -> VnetHeader {
         let from = &self.frame.vnet;
         let Some(layout) = &self.frame.layout else {

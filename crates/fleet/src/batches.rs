@@ -52,8 +52,8 @@ impl Batches {
     }
 }
 
-/// Maximum number of files in a batch. The number is so small that all workers end at about the
-/// same time. It is so large that a log-in for each batch takes little of the time.
+/// Maximum number of files in a batch. With small batches, all workers end at about the same time.
+/// With large batches, the log-in for each batch takes little of the time.
 pub const BATCH_FILES_MAX: usize = 32;
 
 /// Total file size in bytes at which a batch is full.

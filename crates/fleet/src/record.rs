@@ -30,7 +30,8 @@ pub struct JobRecord {
     pub ended_unix_s: Option<i64>,
     /// Number of the latest listing of the source. Zero before the first listing.
     pub listing: u32,
-    /// Number of the claim of the worker that makes the listing. A later claim has a higher number.
+    /// Number of the claim for the listing. If another worker claims the listing later, its claim
+    /// has a higher number.
     pub lister: u64,
     /// Number of batches in the listing. `None` until the listing is complete.
     pub batches: Option<u32>,

@@ -21,8 +21,8 @@ struct GatewayUser {
     name: Option<CString>,
 }
 
-/// Returns an error if the gateway's user cannot use a file or a folder of a configuration that
-/// root has read.
+/// Checks a configuration that root has read. Returns an error if the gateway's user cannot use a
+/// file or a folder of this configuration.
 ///
 /// After this function, the process may have the rights of the gateway's user. The caller must then
 /// only print the result and end. If this process does not run as root, the function checks

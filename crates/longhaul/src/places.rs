@@ -223,8 +223,8 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
 /// Changes the owner of a file or folder from root to the service's user. Changes nothing if this
 /// user does not exist, or if this process does not run as root.
 ///
-/// A path that has several hard links or another owner stays unchanged. The service's user may have
-/// put it there to gain access to another file.
+/// A path that has several hard links or another owner stays unchanged. Perhaps the service's user
+/// has created this path to gain access to another file.
 ///
 /// # Errors
 /// The error of the file system.

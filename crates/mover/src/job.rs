@@ -100,8 +100,8 @@ pub struct RootTarget {
     /// destination is needed.
     is_directory: bool,
     found_directory: OnceLock<bool>,
-    /// Source path and destination path of the root that the user named, if this file was found
-    /// below that root.
+    /// Source path and destination path of the root below which this file was found. `None` if the
+    /// user named this file itself.
     found_below: Option<(Vec<u8>, Vec<u8>)>,
 }
 

@@ -119,8 +119,8 @@ fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
         .filter(|_| digits.iter().all(is_digit))
 }
 
-/// Returns whether a name has the form that other programs use for incomplete files or for their
-/// own copies.
+/// Returns whether another program would use this form of name for an incomplete file or for its
+/// own copy of a file.
 pub(crate) fn is_partial_of_others(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_marked = OTHERS
@@ -177,7 +177,7 @@ const OTHERS: [&[u8]; 14] = [
 /// Maximum length of a file name on Linux and on most servers, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Maximum length of a short file name, in bytes. Old servers and encrypting file systems also
+/// Maximum length of a short file name, in bytes. Even old servers and encrypting file systems
 /// accept a name of this length.
 const SHORT_NAME_BYTES_MAX: usize = 40;
 

@@ -18,7 +18,7 @@ pub struct Arrivals {
     /// Number of tasks. The smallest value is 1.
     pub count: u64,
     /// Mean number of arrivals per second, with exponentially distributed intervals. If `None`,
-    /// each task starts as soon as the limit on concurrent tasks permits.
+    /// each task starts as soon as the limit on concurrent tasks permits the start.
     pub rate_per_s: Option<f64>,
     /// Seed of the random intervals. The same seed gives the same intervals.
     pub seed: u64,

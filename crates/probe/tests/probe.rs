@@ -22,8 +22,8 @@ use probe::{
 use units::BitRate;
 use wansim::{PathConfig, Reordering};
 
-/// Runs the tests. If network namespaces are not permitted, the tests are skipped and counted as
-/// skipped, with the reason.
+/// Runs the tests. If network namespaces are not permitted, the tests are skipped. The output
+/// counts them as skipped, and states the reason.
 fn main() -> ExitCode {
     let privilege = privilege::acquire();
     if let Err(error) = &privilege {

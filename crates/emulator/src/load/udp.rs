@@ -95,9 +95,9 @@ impl LoadResult {
     /// Returns the arrival rate on the wire in bits per second. `rate` is the rate at which the
     /// packets should arrive.
     ///
-    /// The machine can delay packets, but cannot make them early. The function therefore measures
-    /// from the least delayed packet of the first quarter to the least delayed packet of the last
-    /// quarter.
+    /// The machine can make packets late, but cannot make them early. The function therefore
+    /// measures from the least delayed packet of the first quarter to the least delayed packet of
+    /// the last quarter.
     pub fn rate_bits_per_s(&self, payload: usize, rate: BitRate) -> f64 {
         let count = self.at.len();
         if count < 8 {
@@ -297,7 +297,8 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// Longest time for which one receive call blocks, before the receiver checks whether the load has
 /// ended.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Shortest sleep of the sender. The kernel's timer would make a shorter sleep about as long.
+/// Shortest sleep of the sender. The kernel's timer would extend a shorter sleep to about this
+/// time.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// Receive buffer that root can set. It has room for a burst while the receiver waits for a
 /// processor.

@@ -105,8 +105,8 @@ impl WorkerContext {
         })
     }
 
-    /// Deletes the part files that earlier attempts have left, when no further attempt is
-    /// permitted.
+    /// Deletes the part files that earlier attempts have left. The function is called when no
+    /// further attempt is permitted.
     pub(super) async fn sweep_last(&self, task: &ClaimedWork<'_>) {
         let (Message::Batch(batch), Ok(mut job)) = (&task.message, (self.worker.make)(&task.words))
         else {

@@ -35,8 +35,8 @@ pub(super) struct Config {
     pub(super) jobs: Vec<JobConfig>,
 }
 
-/// A checked job with one destination. If a job in the file has several destinations, it becomes
-/// one value for each destination.
+/// A checked job with one destination. A job in the file that has several destinations becomes
+/// several values of this type, one for each destination.
 pub(super) struct JobConfig {
     pub(super) name: String,
     pub(super) times: JobTimes,
@@ -257,8 +257,8 @@ fn schedule(keys: &mut Table<'_>) -> CheckResult<Option<Schedule>> {
     Ok(Some(schedule.map_err(|it| problem(cron, &it.to_string()))?))
 }
 
-/// Refuses the first key that is neither a job's own key nor an option of `longhaul copy`. Another
-/// mistake, such as a missing key, may be the result of a misspelled key.
+/// Refuses the first key that is neither a job's own key nor an option of `longhaul copy`. The
+/// check comes first, because a misspelled key may cause other mistakes, such as a missing key.
 fn refuse_unknown(keys: &Table<'_>) -> CheckResult<()> {
     let command = Line::command();
     let is_flag = |key: &str| {

@@ -45,7 +45,8 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Returns the recommended action for the reason that a gateway has sent to a client.
+/// Returns the recommended action for a refused client. `line` contains the reason that the gateway
+/// has sent.
 pub(super) fn cure(line: &str, target: &HostPort) -> String {
     if line.contains("no longer a peer") {
         "ask the operator of the far gateway for an invite: see above".to_owned()

@@ -181,7 +181,8 @@ fn silent(
     }
 }
 
-/// Reports dropped handshakes, if their key was wrong or if they looked like replays.
+/// Reports handshakes that the gateway dropped, because their key was wrong or they looked like
+/// replays.
 fn strangers(config: &Config, snapshot: &GatewaySnapshot, findings: &mut Findings) {
     let dropped = &snapshot.dropped;
     let is_waiting = snapshot.peers.iter().any(|it| it.state != "up");

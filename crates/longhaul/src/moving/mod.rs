@@ -120,9 +120,9 @@ pub(crate) struct Order<'a> {
     pub(crate) common: &'a CommonArgs,
     /// Options for writing. `None` if the command writes no files.
     pub(crate) writing: Option<&'a WriteArgs>,
-    /// Whether a source directory becomes a subdirectory of a destination that ends in a slash.
-    /// Several source directories always become subdirectories. A shell may expand a pattern to one
-    /// source or to several, and both must give the same result.
+    /// Whether a single source directory becomes a subdirectory of a destination that ends in a
+    /// slash. Several source directories always become subdirectories. A shell may expand a pattern
+    /// to one source or to several sources, and the result must be the same.
     pub(crate) enters_destination: bool,
     pub(crate) makes_empty_directories: bool,
 }

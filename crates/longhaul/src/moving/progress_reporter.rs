@@ -63,7 +63,7 @@ pub(super) struct ProgressReporter {
 /// and not one line for each file.
 #[derive(Default)]
 struct RepeatedFailures {
-    /// Number of failures without a line of their own.
+    /// Number of failures that have no separate line.
     files: u64,
     /// Reasons that were printed.
     printed: HashSet<String>,
@@ -458,8 +458,8 @@ impl ProgressReporter {
 }
 
 impl RepeatedFailures {
-    /// Counts a failure for which another line of output states the cause. Returns false if the
-    /// failure needs a line of its own.
+    /// Counts a failure whose cause another line of output states. Returns false if the failure
+    /// needs its own line.
     fn count(&mut self, reason: &str) -> bool {
         let Some(cause) = reason.strip_prefix(DIRECTORY_FAILED) else {
             return false;

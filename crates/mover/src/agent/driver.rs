@@ -474,8 +474,8 @@ impl ResidentJob {
         (outcome, is_broken)
     }
 
-    /// Records that a run has finished all work. Once a day, also deletes the records of old files
-    /// that are no longer at the source.
+    /// Records that a run has finished all work. Once a day, also deletes old records whose files
+    /// are no longer at the source.
     async fn finish(&self, now_unix_s: i64) -> Result<(), String> {
         self.on_disk(JobMemory::ended).await?;
         let forgotten = self.forgotten_unix_s.load(Ordering::Relaxed);

@@ -67,7 +67,8 @@ pub enum HistoryLine<'a> {
         elapsed_s: f64,
         /// Whether the run was interrupted.
         interrupted: bool,
-        /// The error, if the run could not start, ended early, or could not be recorded as ended.
+        /// The error. `None` unless the run could not start, ended early, or could not be recorded
+        /// as ended.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },

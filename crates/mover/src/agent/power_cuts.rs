@@ -158,7 +158,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks after a restart that the memory file still contains everything that it had confirmed.
+    /// Checks after a restart that the memory file still contains each change that it confirmed
+    /// before the power cut.
     fn check(&self, seed: u64) {
         let Ok(memory) = self.open() else {
             panic!("seed {seed}: the memory does not open");

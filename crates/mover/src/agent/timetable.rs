@@ -53,7 +53,7 @@ struct ScheduledJob {
     reckoned: Zoned,
     /// Next start according to the schedule.
     scheduled: Option<Zoned>,
-    /// Next start that was caused by a change of the folder or by unfinished work of the last run.
+    /// Next start because of a change of the folder, or because of unfinished work of the last run.
     wanted: Option<Zoned>,
     is_running: bool,
     /// Number of consecutive runs with failures.

@@ -397,8 +397,8 @@ const MASK_TAG: u16 = 0x10;
 
 const OTHERS_TAG: u16 = 0x20;
 
-/// Umask for the case that the kernel does not show the umask of the process. With this umask, only
-/// the owner can access a new file.
+/// Umask that is assumed if the kernel does not show the umask of the process. With this umask,
+/// only the owner can access a new file.
 const UMASK: u32 = 0o077;
 
 /// Flags for opening a folder at which path resolution starts.

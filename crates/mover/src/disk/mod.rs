@@ -51,7 +51,8 @@ pub(crate) struct LocalFiles {
     /// copied files at the source.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
     syncs: Arc<SyncQueue>,
-    /// Folders whose own names were synced, or will be synced together with the next file.
+    /// Folders whose names in their parent folders were synced, or will be synced together with the
+    /// next file.
     folders: Mutex<HashSet<Vec<u8>>>,
     parts: OpenParts,
     /// Permissions of a new file in a folder without a default access control list.
@@ -306,8 +307,8 @@ impl LocalFiles {
         Some(stat)
     }
 
-    /// Creates a directory. If the path is below no root, the user has named the path, and missing
-    /// parent directories are also created.
+    /// Creates a directory. A path that is below no root was named by the user. For such a path,
+    /// missing parent directories are also created.
     pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
         if self.below_root(path).is_some() {
             let place = self.place(path, LinkPolicy::Refuse)?;
@@ -689,8 +690,8 @@ impl LocalFiles {
         })
     }
 
-    /// Opens the folder that contains a path. If the path is below no root, the user has named the
-    /// folder, so links are followed.
+    /// Opens the folder that contains a path. A path that is below no root was named by the user.
+    /// For such a path, links are followed.
     fn place(&self, path: &[u8], links: LinkPolicy) -> io::Result<FolderEntry> {
         let Some((root_path, root, rest)) = self.below_root(path) else {
             let folder = self.system.open_folder(parent(path).unwrap_or_default())?;

@@ -132,8 +132,8 @@ fn check(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Changes bracket expressions so that they do not match slashes. A bracket expression may match
-/// only one byte of a name.
+/// Changes bracket expressions so that they do not match slashes, because a bracket expression must
+/// match one byte of a name.
 fn close_classes(pattern: &str) -> Result<String, &'static str> {
     let mut closed = String::new();
     let mut rest = pattern.chars().peekable();

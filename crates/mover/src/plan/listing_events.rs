@@ -562,8 +562,8 @@ impl Planner {
         }
     }
 
-    /// Returns whether a file was changed shortly before the job began. A program may still be
-    /// writing such a file.
+    /// Returns whether a file was changed so shortly before the job began that a program may still
+    /// be writing it.
     fn is_unsettled(&self, file: &File) -> bool {
         let since = |it: ModifiedTime| self.options.begun_unix_s - it.unix_s;
         let settle_s = self.options.settle_s;

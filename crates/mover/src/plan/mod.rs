@@ -181,8 +181,8 @@ impl Planner {
         self.queue.is_empty() && self.lanes.busy().next().is_none()
     }
 
-    /// Puts the tasks of a lane that has lost its connections back into the queue. Tasks to help
-    /// another lane are dropped.
+    /// Puts the tasks of a lane back into the queue, because the lane has lost its connections.
+    /// Tasks to help another lane are dropped.
     fn take_back(&mut self, lane: usize) {
         for given in self.lanes.close(lane) {
             if !matches!(given.queued.task, Task::Help(_)) {

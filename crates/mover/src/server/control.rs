@@ -121,7 +121,7 @@ impl ControlConnection {
         Ok(PendingReply { verb, ticket })
     }
 
-    /// Sends queued commands, but only as many as pipelining permits. Does not wait for a reply.
+    /// Sends as many queued commands as pipelining permits. Does not wait for a reply.
     pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
         match timeout(self.reply_timeout, self.push()).await {
             Ok(result) => result,
@@ -129,7 +129,7 @@ impl ControlConnection {
         }
     }
 
-    /// Sends queued commands, but only as many as pipelining permits. This method is cancel safe.
+    /// Sends as many queued commands as pipelining permits. This method is cancel safe.
     async fn push(&mut self) -> Result<(), ServerError> {
         loop {
             while self.pipelines || self.on_wire == 0 {

@@ -46,8 +46,8 @@ pub(super) enum DataOrigin {
     Here(Arc<Listener>),
 }
 
-/// Parameters with which a session's data connections are opened. The session can send commands at
-/// the same time.
+/// Parameters with which a session's data connections are opened. They are separate from the
+/// session, so that the session can send commands meanwhile.
 #[derive(Clone)]
 pub(super) struct DataDial {
     dial: Arc<Dial>,
@@ -57,9 +57,9 @@ pub(super) struct DataDial {
 }
 
 impl Session {
-    /// Requests the data port of a download that will begin soon, together with the next command.
-    /// The request in advance avoids one round trip. The function does nothing in active mode, at a
-    /// gateway, or if the server does not accept pipelined commands.
+    /// Requests the data port of a download that will begin soon. The request is sent together with
+    /// the next command, which avoids one round trip. The function does nothing in active mode, at
+    /// a gateway, or if the server does not accept pipelined commands.
     ///
     /// # Errors
     /// [`ServerError`] if the command cannot be sent.

@@ -178,9 +178,9 @@ impl Dial {
         }
     }
 
-    /// Returns whether a log-in was refused because the URL requests no TLS. Behind a gateway, only
-    /// the gateway's own refusal counts. The gateway's configuration may determine the TLS to the
-    /// server.
+    /// Returns whether a log-in was refused because the URL requests no TLS. If the mover uses a
+    /// gateway, only the gateway's own refusal counts. The gateway's configuration may determine
+    /// whether the gateway uses TLS to the server.
     fn lacks_tls(&self, reply: &Reply) -> bool {
         let is_of_first_hop = self.route == Route::Direct || is_gateways_tls_refusal(reply);
         self.server.scheme == Scheme::Ftp && is_of_first_hop && requires_tls(reply)

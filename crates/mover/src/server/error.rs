@@ -124,8 +124,8 @@ pub enum ServerError {
     /// The size that the server reports differs from the number of bytes sent.
     #[error("the server has {} bytes of {expected}", got.map_or("an unknown number of".to_owned(), |it| it.to_string()))]
     Short {
-        /// Size at the server in bytes. `None` if the server did not report it, although it reports
-        /// the sizes of other files.
+        /// Size at the server in bytes. `None` if the server did not report this size, although the
+        /// server reports the sizes of other files.
         got: Option<u64>,
         /// Number of bytes sent.
         expected: u64,

@@ -47,9 +47,9 @@ struct TransferReplies {
 /// Result of a successful transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferResult {
-    /// Whether the data counts as complete. False if the server did not end TLS correctly, although
-    /// the server has ended TLS correctly before. In that case an attacker on the path may have
-    /// shortened the data.
+    /// Whether the data counts as complete. False if the server did not end TLS correctly this
+    /// time, although it did so before. In that case an attacker on the path may have shortened the
+    /// data.
     pub is_sure: bool,
     /// Attributes of the file after the transfer. `None` unless they were queried together with the
     /// transfer, which avoids a round trip.

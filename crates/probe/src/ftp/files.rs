@@ -10,7 +10,8 @@ use crate::Payload;
 #[derive(Debug, Default)]
 pub(super) struct SessionFiles {
     folder: Vec<String>,
-    /// Sizes of the files whose content is known, by path. The content is computed from the path.
+    /// Sizes of the files whose content is known. The key is the path, from which the content can
+    /// be computed.
     sizes: HashMap<String, u64>,
     renamed: HashMap<String, String>,
 }

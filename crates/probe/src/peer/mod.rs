@@ -431,7 +431,8 @@ fn serve_udp(mut stream: TcpStream, shared: &PeerContext, task: udp::UdpTask) ->
     result
 }
 
-/// A reserved amount of the memory limit [`UDP_MEMORY_MAX_BYTES`]. Dropping this value releases it.
+/// Memory that is reserved from the limit [`UDP_MEMORY_MAX_BYTES`]. Dropping this value releases
+/// the memory.
 struct MemoryPermit<'a> {
     all: &'a AtomicU64,
     bytes: u64,
@@ -499,8 +500,8 @@ fn udp_control(
     }
 }
 
-/// Maximum number of ports that a peer tries in place of port 0. If half of the machine's UDP ports
-/// are in use, one start in 65,536 fails.
+/// Maximum number of ports that a peer tries if the requested port is 0. If half of the machine's
+/// UDP ports are in use, one start in 65,536 fails.
 const PORTS_TRIED_MAX: usize = 16;
 /// Interval between two checks whether a test's client is still connected.
 const LOOK_AROUND: Duration = Duration::from_millis(100);

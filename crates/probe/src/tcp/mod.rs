@@ -122,8 +122,8 @@ impl TcpStreamRecord {
             || is_other(&self.receiver.info, &self.sender.info)
     }
 
-    /// Returns whether the peer sees another address or port of the client than the client itself.
-    /// The cause is address translation or a proxy.
+    /// Returns whether the client's address or port at the peer differs from the address or port at
+    /// the client. The cause is address translation or a proxy.
     pub fn is_translated(&self) -> bool {
         let (client, peer) = self.client_and_peer();
         client.local != peer.remote || client.remote != peer.local
@@ -256,8 +256,8 @@ fn open(
     Ok(stream)
 }
 
-/// Makes the kernel discard the queued bytes and reset the connection when the connection is
-/// closed.
+/// Sets an option of the connection: at its close, the kernel discards the queued bytes and resets
+/// the connection.
 fn cut_off(stream: &TcpStream) {
     // The connection may be closed already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

@@ -292,8 +292,8 @@ impl UdpPeerTest {
         self.last.elapsed()
     }
 
-    /// Returns the measurements of the receiver. Dropped datagrams are counted for the whole socket
-    /// during the test.
+    /// Returns the measurements of the receiver. The number of dropped datagrams includes all
+    /// datagrams that the socket dropped during the test.
     pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<ReceiverRecord> {
         let mut report = self.receiver.report();
         let dropped = socket::dropped(socket)?.zip(self.dropped_before);

@@ -197,8 +197,8 @@ impl Exchange {
         self.ours
     }
 
-    /// Returns whether the transfer of the file is still in progress. Returns false once the rename
-    /// was requested or the check before the rename is due.
+    /// Returns whether the transfer of the file is still in progress. The transfer has ended once
+    /// the rename was requested, or once the check before the rename is due.
     pub(super) fn moves(&self) -> bool {
         let is_due = matches!(self.clearance, Clearance::Due | Clearance::Asked);
         self.renaming.is_none() && !is_due

@@ -181,8 +181,9 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Returns the next file that has completed or failed. Returns `None` earlier if another file
-    /// may be started. Waits forever if no file is in progress. This method is cancel safe.
+    /// Waits for the next file that completes or fails, and returns it. If another file may be
+    /// started before that, returns `None`. Waits forever if no file is in progress. This method is
+    /// cancel safe.
     ///
     /// # Errors
     /// The number of the first file in progress and a [`ServerError`], if the session is unusable.
