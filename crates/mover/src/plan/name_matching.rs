@@ -112,8 +112,8 @@ impl NameForms {
         self.seen.get(&form(name)).is_some_and(|it| it.is_unlisted)
     }
 
-    /// Records a name from the source's listing, and compares the name with the names before it.
-    /// `there` is the destination's listing.
+    /// Records a name from the source's listing, and compares it with earlier names of that
+    /// listing. `there` is the destination's listing.
     pub(super) fn note(&mut self, entry: &ListingEntry, there: &DestinationListing) -> NameMatch {
         let form = form(&entry.name);
         let is_listed = there.entries.contains_key(&entry.name);

@@ -83,9 +83,10 @@ impl Session {
         }
         let mut restart = None;
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
-            // The transfer command waits for the earlier replies. If REST is refused, a server
-            // begins at the first byte and overwrites the existing file. If EPSV is refused, a
-            // server connects to the mover (RFC 959 section 3.2).
+            // The transfer command waits for the reply to EPSV. If EPSV is refused, a server
+            // connects to the mover (RFC 959 section 3.2). An upload also waits for the reply to
+            // REST. If REST is refused, a server begins at the first byte and overwrites the
+            // existing file.
             let meeting = self.first_meeting().await?;
             if offset_bytes > 0 {
                 let rest = self
