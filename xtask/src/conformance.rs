@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     }
     pytest.args(&arguments.arguments);
     let succeeded = succeeds(&mut pytest)?;
-    // Pytest writes no report if its arguments are wrong, and for `--help`.
+    // Pytest writes no report if its arguments are wrong or contain `--help`.
     let Ok(text) = fs::read_to_string(&report) else {
         return Ok(succeeded.then_some(()).ok_or(Failure::Missing));
     };

@@ -123,7 +123,7 @@ fn checked(program: &Path) -> Result<Vec<(String, bool)>> {
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()?;
-    // A slow machine may cut a plain transfer off.
+    // On a slow machine, a plain transfer may be cut off.
     let ended = ["complete", "cut-off"];
     let complete = parsed
         .iter()
@@ -164,9 +164,9 @@ fn in_order(report: &str, figures: &[String]) -> usize {
 /// Computes the expected figures of the report with independent code, from the ideals in
 /// [`IDEALS_S`].
 ///
-/// The figures of a compared program in a cell are its median, least and greatest efficiency (ideal
-/// time divided by measured time). The cells have the order of the records, and the programs have
-/// the order of the plan.
+/// For each cell and each compared program, the figures are the median, the least and the greatest
+/// efficiency. The efficiency is the ideal time divided by the measured time. The cells have the
+/// order of the records, and the programs have the order of the plan.
 fn expected_cells(records: &[Value]) -> Result<Vec<String>> {
     let (mut cells, mut sides) = (Vec::new(), Vec::new());
     let mut efficiencies: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();

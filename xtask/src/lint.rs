@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         };
         let policy = ["check", "licenses", "bans", "sources"];
         check("licences, bans, sources", &mut command(&policy))?;
-        // The advisories live in a repository that not every machine can fetch.
+        // The advisories are in a repository that some machines cannot fetch.
         let is_fetched = succeeds(&mut command(&["fetch", "db"]))?;
         if is_fetched {
             check("advisories", &mut command(&["check", "advisories"]))?;

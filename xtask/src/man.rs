@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         None => target_folder(),
     };
     let pages = out.join("man");
-    // Otherwise the page of a removed command would stay.
+    // Old pages are removed first. Otherwise the page of a removed command would stay.
     if pages.exists() {
         remove_pages(&pages)?;
     }

@@ -39,7 +39,8 @@ pub(crate) fn complaints(root: &Path) -> Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Returns the paths of the files that name images of Rust: the container file, and all workflows.
+/// Returns the paths of the files that name container images of Rust: the container file, and all
+/// workflows.
 fn files_with_images(root: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = vec![root.join("Containerfile")];
     for entry in fs::read_dir(root.join(WORKFLOWS)).context(WORKFLOWS)? {

@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
 fn build(package: &Package, staged: &Path) -> Result<()> {
     let target = target_folder().join(format!("{}-build", package.name));
     let mut build = production(package.features, &target);
-    // A profile set from outside would change the shipped program.
+    // Flags from the environment would change the shipped program.
     build.env_remove("RUSTFLAGS");
     anyhow::ensure!(succeeds(&mut build)?, "longhaul does not build");
     copy(
@@ -113,8 +113,8 @@ fn archive(staged: &Path, out: &Path) -> Result<()> {
     let target = target_folder().join("longhaul-static-build");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = production(&[], &target);
-    // For a named target, cargo does not apply the flags to build scripts and macros, which load
-    // libraries.
+    // Build scripts and macros load libraries, so the flags must not apply to them. If a target is
+    // named, cargo applies the flags only to the program.
     build
         .args(["--target", &triple])
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
@@ -175,7 +175,7 @@ fn production(features: &[&str], target: &Path) -> Command {
     ]);
     build.arg("--features").arg(features.join(","));
     build.env("CARGO_TARGET_DIR", target);
-    // Names of functions in a backtrace are worth less than a tenth of the size.
+    // The names of functions in a backtrace are not worth a tenth of the program's size.
     build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     build
 }
@@ -203,7 +203,7 @@ mod tests {
         fs::write(&program, "program").expect("room");
         write(staged.path(), "man/longhaul.1", "page");
         write(staged.path(), "completions/longhaul.bash", "complete");
-        // A file of an earlier archive does not stay.
+        // The new archive must not contain a file of an earlier archive.
         write(staged.path(), "longhaul-1/old", "old");
         pack(&program, staged.path(), "longhaul-1", out.path()).expect("an archive");
         let mut tar = Command::new("tar");
@@ -251,7 +251,7 @@ mod tests {
             assert!(sources.contains(&&*program), "{sources:?}");
             let bill = format!("../../target/package/{}.cdx.json", package.name);
             assert!(sources.contains(&&*bill), "{sources:?}");
-            // The command makes the others.
+            // The command itself makes all other files.
             let kept = sources.iter().filter(|it| !it.contains("/target/"));
             for source in kept {
                 let (path, name) = source.rsplit_once('/').expect("a folder");

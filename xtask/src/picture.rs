@@ -59,7 +59,7 @@ pub(crate) fn run() -> Result<Result<(), Failure>> {
     let mut parts = Vec::new();
     for (row, title, rtt_s) in PATHS {
         let (size, ideal_s) = (cell(&text, row, 1)? * 1e6, cell(&text, row, 2)?);
-        // The first round trip is part of the ideal at any size.
+        // The ideal time for a file of any size includes one round trip.
         let ideal_s = (ideal_s - rtt_s) * FILE_BYTES / size + rtt_s;
         let by = |column| Ok::<_, anyhow::Error>(ideal_s / cell(&text, row, column)?);
         let warm_s = by(4)?;

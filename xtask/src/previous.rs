@@ -54,8 +54,8 @@ fn provide(
 fn export(repository: &Path, commit: &str, work: &Path) -> Result<PathBuf> {
     let archive = work.join("source.tar");
     let source = work.join("source");
-    // In a container the repository often belongs to another user. A shallow clone can be archived,
-    // but not cloned.
+    // In a container, the repository often belongs to another user. The commit is archived instead
+    // of cloned, because a shallow clone cannot be cloned.
     let mut git = Command::new("git");
     git.args(["-c", "safe.directory=*", "archive", "--format=tar"]);
     git.arg("--output").arg(&archive).arg(commit);
@@ -73,7 +73,8 @@ fn build(source: &Path, work: &Path) -> Result<PathBuf> {
     let mut cargo = cargo(["build", "--locked", "--release", "-p", "longhaul"]);
     cargo.arg("--manifest-path").arg(source.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(&build);
-    // The build reads its commit from git, and would find the commit of the surrounding repository.
+    // The build reads its commit from git. Without this limit, it would find the commit of the
+    // surrounding repository.
     cargo.env("GIT_CEILING_DIRECTORIES", work);
     anyhow::ensure!(succeeds(&mut cargo)?, "it does not build");
     Ok(build.join("release/longhaul"))

@@ -39,11 +39,11 @@ pub(crate) fn write(features: &[&str], out: &Path) -> Result<()> {
         members.push(entry?.path());
     }
     for folder in members {
-        // Some crates have no file.
+        // For some crates, the tool has written no file.
         let _ = fs::remove_file(folder.join(format!("{NAME}.json")));
     }
     anyhow::ensure!(described, "the bill of materials was not written");
-    // The path of the sources is private.
+    // The path of the sources on this machine must not be published.
     let text = text.context("the bill of materials")?;
     let text = text.replace(&format!("file://{}", root().display()), "file:///longhaul");
     fs::write(out, text).with_context(|| out.display().to_string())

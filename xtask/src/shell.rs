@@ -84,7 +84,8 @@ pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> R
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| line(command))?;
-    // Our own ends of the pipe would keep it open.
+    // The command holds two copies of the pipe's writing end. They are closed here, because they
+    // would keep the pipe open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut reader = BufReader::new(reader);
     let mut bytes = Vec::new();

@@ -7,8 +7,9 @@ use crate::{
     shell::{cargo, succeeds},
 };
 
-/// Attacks by a hostile local user or peer. Each attack has a test that proves that the attack
-/// fails. The entry names the package, the module (or `--lib`) and the name of the test.
+/// Attacks by a hostile local user or peer. For each attack, a test proves that the attack fails.
+/// Each entry contains a description, the package, the module (or `--lib`), and the name of the
+/// test.
 const ATTEMPTS: [(&str, [&str; 3]); 18] = [
     (
         "user: give orders at the admin address",

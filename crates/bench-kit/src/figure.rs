@@ -28,7 +28,7 @@ pub enum FigureBound {
 
 /// One case of a bench: a name, and a function that runs the case with a seed.
 pub struct BenchCase<T> {
-    /// Name in tables, which filters also match.
+    /// Name of the case in tables. Filters select cases by this name.
     pub name: String,
     /// Function that runs the case with a seed.
     pub run: Box<dyn Fn(u64) -> T + Send + Sync>,
@@ -125,7 +125,7 @@ impl FigureBound {
 
 impl fmt::Display for FigureBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Three decimals: a bound that is a product of settings then prints without rounding
+        // With three decimals, a bound that is a product of settings is printed without rounding
         // errors.
         let rounded = |bound: f64| (bound * 1e3).round() / 1e3;
         match self {

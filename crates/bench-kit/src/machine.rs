@@ -24,8 +24,8 @@ pub struct MachineLoad {
     /// Used processor time, as a fraction of the time of all processors. It includes the time that
     /// a hypervisor took.
     pub busy: f64,
-    /// Processor time of other processes, as a fraction of the time of all processors. This process
-    /// and its children do not count.
+    /// Processor time of other processes, as a fraction of the time of all processors. The time of
+    /// this process and its children is not included.
     pub others: f64,
 }
 
@@ -55,7 +55,7 @@ impl Moment {
             .skip(1)
             .map_while(|field| field.parse().ok())
             .collect();
-        // user, nice, system, idle, iowait, irq, softirq, steal: proc_stat(5).
+        // The fields are user, nice, system, idle, iowait, irq, softirq and steal (proc_stat(5)).
         let &[user, nice, system, _, _, irq, softirq, stolen, ..] = &fields[..] else {
             anyhow::bail!("the format of {path}: {total:?}");
         };
@@ -124,7 +124,8 @@ impl ProcessTime {
 fn cpu_time(folder: &str) -> anyhow::Result<Duration> {
     let path = format!("{folder}/stat");
     let stat = fs::read_to_string(&path).context(path)?;
-    // Fields 14 and 15 of proc_pid_stat(5), counted from the end of the name in parentheses.
+    // The times are fields 14 and 15 of proc_pid_stat(5). The fields are counted from the end of
+    // the name, which is in parentheses.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let ticks: Option<u32> = fields
         .split_whitespace()

@@ -49,8 +49,8 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Returns the lowest value such that at least the fraction `share` of all values is less than or
-/// equal to it. The values must be sorted in ascending order.
+/// Returns the quantile for the fraction `share`. At least this fraction of all values is less than
+/// or equal to the quantile. The values must be sorted in ascending order.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()

@@ -70,7 +70,7 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // Processes may outlive this value inside the sites, but their network ends here.
+        // Processes inside the sites may outlive this value, but they lose their network here.
         let _ = self.links[0].delete_link(INDEX);
     }
 }

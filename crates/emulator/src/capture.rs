@@ -120,8 +120,8 @@ pub(super) struct CaptureTap {
     pub(super) site: Site,
     snap: usize,
     wanted: u64,
-    /// Start of the capture, as an instant of the monotonic clock and as time since 1970. Packet
-    /// times are computed from the monotonic clock, and therefore never decrease.
+    /// Start of the capture, according to the monotonic clock, and as time since 1970. Packet times
+    /// are computed from the monotonic clock, and therefore never decrease.
     epoch: (Instant, Duration),
     batch: PacketBatch,
     batch_begun: Instant,
@@ -154,7 +154,7 @@ pub(super) fn start(
     end: EndTap,
 ) -> Result<(Capture, CaptureTap), WanError> {
     let header = PcapHeader {
-        // An upper bound for readers: some refuse packets that were longer on the wire.
+        // Some readers refuse packets whose length on the wire exceeds this value.
         snaplen: LONGEST_SNAP,
         datalink: DataLink::ETHERNET,
         ts_resolution: TsResolution::NanoSecond,

@@ -17,8 +17,8 @@ pub struct PathChange {
     pub rtt: Option<Duration>,
     /// One-way delay.
     pub delay: Option<Duration>,
-    /// Size of the bottleneck's queue. `None` keeps the size. If the queue has the default size for
-    /// the old settings, it gets the default size for the new settings.
+    /// Size of the bottleneck's queue. `None` keeps the size. There is one exception: if the queue
+    /// has the default size for the old settings, it gets the default size for the new settings.
     pub queue: Option<ByteCount>,
     /// Variation of the one-way delay.
     pub jitter: Option<Jitter>,

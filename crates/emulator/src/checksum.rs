@@ -50,7 +50,8 @@ pub(super) fn pseudo_header(
 /// the sum of the pseudo-header. The checksum covers all bytes from offset `start`.
 pub(super) fn complete(frame: &mut [u8], start: usize, field: usize) {
     let checksum = match !fold(sum(&frame[start..])) {
-        // Zero means "no checksum" in UDP; both zeroes are equal in ones' complement (RFC 768).
+        // In UDP, zero means "no checksum". In ones' complement, all ones have the same value as
+        // zero (RFC 768).
         0 => 0xffff,
         checksum => checksum,
     };

@@ -63,7 +63,8 @@ impl Client {
     /// # Errors
     /// [`WanError::AlreadyRunning`], or [`WanError::Refused`] with the message of the process.
     pub fn up(&self, config: WanConfig, mut daemon: Command) -> Result<(), WanError> {
-        // The process checks this too; the check here comes before anything is started.
+        // The background process checks the lock, too. This earlier check avoids the start of a
+        // process.
         if self.place.lock()?.is_none() {
             return Err(WanError::AlreadyRunning {
                 name: self.place.name().to_owned(),
@@ -243,7 +244,7 @@ impl Client {
             }
             Err(error) => return Err(error),
         }
-        // The process releases the lock as its last act.
+        // The process releases the lock at its very end.
         for _ in 0..END_CHECKS {
             if let Some(lock) = self.place.lock()? {
                 self.place.forget(lock);

@@ -53,9 +53,9 @@ pub struct WanConfig {
     /// card with segmentation offload. The emulated path still treats each packet of a super-packet
     /// separately. The default is true, since super-packets need much less processor time.
     pub offload: bool,
-    /// Longest time that a packet waits after it is due, so that several packets leave in one
-    /// frame. A network card with interrupt moderation behaves in the same way. The first packet
-    /// after an idle time does not wait. The default is 0.3 ms.
+    /// Longest time for which a due packet waits, so that several packets leave in one frame. A
+    /// network card with interrupt moderation behaves in the same way. The first packet after an
+    /// idle time does not wait. The default is 0.3 ms.
     pub coalesce: Duration,
     /// Whether `ip netns` shows the namespaces under the sites' names. Only root can enable this
     /// option.

@@ -81,7 +81,7 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 struct Daemon {
-    // Fields drop in this order: captures end with the WAN.
+    // Rust drops the fields in this order. The captures end when the WAN is dropped.
     wan: Wan,
     captures: Captures,
     user_namespace: Option<OwnedFd>,
@@ -97,7 +97,7 @@ impl Daemon {
         let name = place.name().to_owned();
         let lock = place.lock()?.ok_or(WanError::AlreadyRunning { name })?;
         place.clean(&lock)?;
-        // Before any thread exists, so that no thread receives these signals.
+        // The signals are blocked before any thread exists, so that no thread receives them.
         let mut mask = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             mask.add(signal);
@@ -125,9 +125,9 @@ impl Daemon {
 
     /// Creates the WAN and its command socket.
     ///
-    /// Records each object that must be removed later, but only after this process has created it.
-    /// Otherwise a clean-up could remove a namespace with the same name that belongs to another
-    /// emulator.
+    /// After this process has created an object, it records that the object must be removed later.
+    /// An earlier record would be dangerous: a clean-up could remove another emulator's namespace
+    /// with the same name.
     fn raise(
         place: &EmulatorPaths,
         lock: &EmulatorLock,
@@ -175,7 +175,7 @@ impl Daemon {
                 return Ok(());
             }
             if asked && let Ok((stream, _)) = self.listener.accept() {
-                // A broken connection concerns its command alone.
+                // A broken connection affects only the command on this connection.
                 if let Ok(true) = self.answer(&stream) {
                     return Ok(());
                 }
@@ -250,7 +250,8 @@ impl Daemon {
             .ok_or_else(|| WanError::Invalid("no file came with the request".to_owned()))?;
         let capture = self.wan.capture(site, fs::File::from(file), options)?;
         let attend = move || {
-            // A client that has gone needs no answer, and its file is complete.
+            // If the client has disconnected, it needs no answer. The file of the capture is
+            // complete in any case.
             let _ = attend(&stream, capture);
         };
         let thread = thread::Builder::new()

@@ -2,9 +2,9 @@
 //! the emulated paths, and writes frames.
 //!
 //! The thread waits for frames and for the next arrival with nanosecond timeouts. It has real-time
-//! priority if the system permits it. If a packet is due less than
-//! [`WanConfig::coalesce`](super::WanConfig) after the last delivery, the thread delivers the
-//! packet when this time has passed. At high rates, several packets then leave as one frame.
+//! priority if the system permits it. After each delivery, the thread waits at least for the time
+//! [`WanConfig::coalesce`](super::WanConfig) before it delivers the next packet. At high rates,
+//! several packets then leave as one frame.
 
 use std::{
     io::{self, IoSlice, Write},
@@ -230,7 +230,7 @@ impl EmulatorLoop {
         let mut fds = [a.as_fd(), b.as_fd(), self.wake.as_fd()].map(|fd| PollFd::new(fd, readable));
         match ppoll(&mut fds, timeout.map(Into::into), None) {
             Ok(_) => fds.map(|fd| fd.any().unwrap_or(false)),
-            // Interrupted: nothing is known to be ready.
+            // A signal interrupted the call, so no descriptor is known to be ready.
             Err(_) => [false; 3],
         }
     }
@@ -249,7 +249,7 @@ impl EmulatorLoop {
     fn obey(&mut self) -> bool {
         let _ = self.wake.read();
         while let Ok(order) = self.inbox.try_recv() {
-            // The sender of an order may have gone.
+            // The thread that sent an order may no longer wait for the reply.
             match order {
                 ThreadOrder::Configure(direction, config, reply) => {
                     let path_direction = direction.path_direction();
@@ -274,7 +274,7 @@ impl EmulatorLoop {
 
     fn report(&mut self) -> WanReport {
         for site in Site::BOTH {
-            // Frames from site A travel A to B.
+            // Frames from site A travel in the direction A to B.
             let dropped = sys::packets_dropped(self.sockets[site.index()].as_fd()).unwrap_or(0);
             self.load[site.index()].receive_drops += dropped;
         }
@@ -287,8 +287,8 @@ impl EmulatorLoop {
     fn receive(&mut self, direction: Direction) {
         let index = direction.index();
         for _ in 0..FRAMES_PER_TURN {
-            // EAGAIN: no further frame now. Other errors, such as that of an interface which is
-            // down, may last.
+            // `EAGAIN` means that no further frame is available now. Other errors may last, for
+            // example while an interface is down.
             let Ok(bytes) = self.buffer.receive(&self.sockets[index]) else {
                 return;
             };

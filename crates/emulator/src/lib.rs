@@ -59,7 +59,7 @@ use topology::Topology;
 /// inside a site then lose their network.
 #[derive(Debug)]
 pub struct Wan {
-    // Fields drop in this order: the emulator ends before its wires.
+    // Rust drops the fields in this order, so that the emulator ends before its wires.
     emulator: Emulator,
     topology: Topology,
     config: WanConfig,
@@ -103,8 +103,8 @@ impl Wan {
         self.emulator.report()
     }
 
-    /// Captures the packets that a site sends into the WAN and receives from it. Writes them to a
-    /// pcap file with times in nanoseconds.
+    /// Captures the packets that a site sends into the WAN or receives from the WAN. Writes them to
+    /// a pcap file with times in nanoseconds.
     ///
     /// The file contains each packet of the wire separately. The packets have the order in which
     /// the emulator received or delivered them. Times may be late by at most the sum of
@@ -172,8 +172,8 @@ impl Wan {
         self.write_tcp(site, &[("tcp_rmem", text.clone()), ("tcp_wmem", text)])
     }
 
-    /// Gives the TCP connections of a site receive buffers of fixed size. With full packets they
-    /// permit a window of about `window`.
+    /// Gives the TCP connections of a site receive buffers of fixed size. With full-size packets,
+    /// these buffers permit a window of about `window`.
     ///
     /// # Errors
     /// [`WanError::Io`] if the kernel refuses.

@@ -84,7 +84,7 @@ impl Netlink {
     }
 
     /// Disables the interface's automatic IPv6 address. The kernel would announce this address on
-    /// the WAN, and so disturb measurements.
+    /// the WAN, and the announcements would disturb measurements.
     pub(super) fn disable_link_local(&mut self, index: u32) -> io::Result<()> {
         const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
         let mut message = NetlinkRequest::new(libc::RTM_NEWLINK, 0);
@@ -116,8 +116,8 @@ impl Netlink {
 
     /// Sets the congestion control of TCP connections within the network of `address`. The setting
     /// belongs to the route to this network, and applies to outgoing and to accepted connections. A
-    /// change of the route needs no permission outside the namespace, unlike a change of the
-    /// system's default.
+    /// change of the route needs no permission outside the namespace. A change of the system's
+    /// default needs such a permission.
     pub(super) fn set_route_congestion_control(
         &mut self,
         index: u32,
@@ -127,8 +127,8 @@ impl Netlink {
     ) -> io::Result<()> {
         let network = u32::from(address) & (u32::MAX << (32 - prefix));
         let mut message = NetlinkRequest::new(libc::RTM_NEWROUTE, REPLACE);
-        // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope,
-        // type.
+        // The fields of `struct rtmsg` are the family, the lengths of destination and source, TOS,
+        // table, protocol, scope and type.
         message.bytes(&[libc::AF_INET as u8, prefix, 0, 0]);
         message.bytes(&[
             libc::RT_TABLE_MAIN,
@@ -171,7 +171,8 @@ impl Netlink {
         send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty())?;
         let mut answer = [0u8; 4096];
         let length = recv(self.socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // struct nlmsghdr (16 bytes), then for an acknowledgement or error: an int, negative errno.
+        // The message begins with a `struct nlmsghdr` (16 bytes). In an acknowledgement or an
+        // error, the negative errno follows as an int.
         let word = |at: usize| {
             let bytes = answer[..length]
                 .get(at..at + 4)

@@ -98,7 +98,7 @@ impl Drop for Netns {
 
 /// Removes the file of a namespace from `/run/netns`, even if another process created it.
 pub(super) fn remove_visible(path: &Path) -> io::Result<()> {
-    // The file may not be mounted any more.
+    // Perhaps the file is no longer mounted.
     let _ = umount2(path, MntFlags::MNT_DETACH);
     fs::remove_file(path)
 }

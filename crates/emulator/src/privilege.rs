@@ -33,7 +33,7 @@ pub fn acquire() -> Result<Privilege, WanError> {
         unshare(CloneFlags::CLONE_NEWUSER).map_err(WanError::namespace(
             "making a user namespace (before any thread starts)",
         ))?;
-        // An unprivileged process may map its own group only after it has given up setgroups.
+        // An unprivileged process may map its own group only after it has disabled `setgroups`.
         for (file, text) in [
             ("setgroups", "deny".to_owned()),
             ("uid_map", format!("0 {uid} 1")),

@@ -27,9 +27,9 @@ pub struct DirectionReport {
     pub load: OverloadCounters,
 }
 
-/// Counters of one direction. They count events that the path's model does not include.
-/// `receive_drops`, `send_failures` and `late_packets` should be zero. These three counters count
-/// effects of the machine instead of the path.
+/// Counters of one direction for events that the path's model does not include. Three counters
+/// should be zero, because they count effects of the machine: `receive_drops`, `send_failures` and
+/// `late_packets`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverloadCounters {
     /// Number of received frames. One frame may contain many packets.
@@ -69,9 +69,10 @@ pub struct ThreadReport {
 }
 
 impl WanReport {
-    /// Returns whether the machine has distorted the path. Reasons are packets that the machine
-    /// (not the emulated path) lost, more than 1 % late packets, or a thread without idle time.
-    /// Measurements then depend on the machine more than on the path.
+    /// Returns whether the machine has distorted the path. There are three possible reasons. The
+    /// machine, and not the emulated path, has lost packets. More than 1 % of the packets were
+    /// late. The thread had no idle time. Measurements then depend on the machine more than on the
+    /// path.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions
@@ -84,8 +85,8 @@ impl WanReport {
     }
 
     /// Returns whether the machine has distorted the path since an earlier report of the same
-    /// emulator. Reasons are packets that the machine (not the emulated path) lost, or more than 1
-    /// % late packets.
+    /// emulator. There are two possible reasons. The machine, and not the emulated path, has lost
+    /// packets. More than 1 % of the packets were late.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {

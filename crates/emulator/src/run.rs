@@ -72,7 +72,7 @@ impl SegmentRun {
     }
 
     /// Writes the first `most` bytes of a run of one packet, in the form that the packet has on the
-    /// wire. Returns the complete length of the packet. The checksum is only complete if all bytes
+    /// wire. Returns the complete length of the packet. The checksum is complete only if all bytes
     /// are written.
     pub(super) fn write_packet(&self, most: usize, packet: &mut Vec<u8>) -> usize {
         assert_eq!(self.count, 1, "a run of one packet");
@@ -156,9 +156,9 @@ impl SegmentRun {
         layout.payload(self.first, self.count, self.frame.bytes.len())
     }
 
-    /// Returns the `virtio_net_hdr` of the run. A partial checksum stays partial. A partial
-    /// checksum marks a packet that has not left the machine, so the receiving kernel does not
-    /// verify the checksum.
+    /// Returns the `virtio_net_hdr` of the run. If the checksum is partial, it stays partial. A
+    /// partial checksum means that the packet has not left the machine, and the receiving kernel
+    /// does not verify it.
     fn vnet(&self) -> VnetHeader {
         let from = &self.frame.vnet;
         let Some(layout) = &self.frame.layout else {
@@ -174,7 +174,8 @@ impl SegmentRun {
                 VnetHeader::default()
             };
         };
-        // Only the first packet of a window reduction has CWR, hence only runs with that packet.
+        // Only the first packet of a window reduction has the flag CWR. Therefore only a run with
+        // that packet has the flag.
         let ecn = if self.first == 0 { 0 } else { GSO_ECN };
         let single = self.count == 1;
         VnetHeader {

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{error::WanError, netns};
 
-/// Folder and name of one background emulator. They determine the paths of its socket, its lock and
-/// its clean-up record.
+/// Folder and name of one background emulator. They determine the paths of the emulator's socket,
+/// lock and clean-up record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EmulatorPaths {
     name: String,

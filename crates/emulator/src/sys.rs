@@ -22,7 +22,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 /// `virtio_net_hdr` of 10 bytes and a raw Ethernet frame. The socket does not receive the frames
 /// that it sends.
 pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
-    // Protocol 0: the socket receives nothing before it is bound to its interface.
+    // With protocol 0, the socket receives nothing before it is bound to its interface.
     let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers are passed; a non-negative result is a new descriptor that we own.
     let socket = unsafe {
@@ -40,7 +40,8 @@ pub(super) fn packet_socket(interface_index: u32) -> io::Result<OwnedFd> {
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
-        // Root may exceed the system's maximum. Other users are limited to it.
+        // Root may exceed the system's maximum. For other users, the system limits the size to this
+        // maximum.
         set_int(&socket, libc::SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
             .or_else(|_| set_int(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER_BYTES))?;
     }

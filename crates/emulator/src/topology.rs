@@ -173,7 +173,7 @@ impl Topology {
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        // Processes may outlive this value inside the sites, but their network ends here.
+        // Processes inside the sites may outlive this value, but they lose their network here.
         for site in Site::BOTH {
             let _ = self.hub_link.delete_link(hub_index(site));
         }

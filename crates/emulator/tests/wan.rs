@@ -37,7 +37,8 @@ const MS: Duration = Duration::from_millis(1);
 fn main() -> ExitCode {
     let privilege = privilege::acquire();
     let mut arguments = Arguments::from_args();
-    // They measure time on a machine of few processors.
+    // The tests measure time, and the machine may have few processors. Therefore they run one after
+    // another by default.
     arguments.test_threads = arguments.test_threads.or(Some(1));
     let mut trials = vec![
         trial(
@@ -263,8 +264,8 @@ fn settings_change_while_traffic_flows() {
         panic!("the outage must hit the flow")
     };
     assert_eq!(last - first + 1, dropped, "one outage, one gap: {lost:?}");
-    // Packets that the emulator received in the outage, at any delay of the machine; 1.3 ms a
-    // packet.
+    // The captured times show which packets the emulator received during the outage, regardless of
+    // the machine's delays. One packet is sent every 1.3 ms.
     let captured = capture.finish().expect("a file");
     assert_eq!(captured.left_out, 0, "the capture must have all packets");
     let packets = read_capture(&file);
@@ -371,7 +372,7 @@ fn a_capture_holds_every_packet() {
         left.iter()
             .all(|packet| packet.data.len() == 128 && packet.orig_len == 542)
     );
-    // Packets without corruption, according to the receiver's kernel.
+    // The receiver's kernel must accept exactly the packets without corruption.
     let mut arrived: Vec<u64> = Vec::new();
     let mut spoiled = 0;
     for packet in &whole {
@@ -410,7 +411,7 @@ fn reaches(wan: &Wan, from: Site, ipv6: bool) -> bool {
         bind(from).expect("enter"),
         bind(from.other()).expect("enter"),
     );
-    // An interface that is down has lost its IPv6 address.
+    // If an interface is down, it has lost its IPv6 address, and `bind` fails.
     let (Ok(sender), Ok(receiver)) = sockets else {
         return false;
     };

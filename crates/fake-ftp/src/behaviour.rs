@@ -47,8 +47,8 @@ pub struct Behaviour {
     pub download_step_delay: Duration,
     /// Additional delay before each step of the second download.
     pub second_download_step_delay: Duration,
-    /// Number of the download that the server aborts, counted from 1, and the number of steps
-    /// before the abort.
+    /// Index of the download that the server aborts, counted from 1, and the number of steps that
+    /// the server sends before the abort.
     pub breaks_download: Option<(usize, usize)>,
     /// Reply to a download command during another download. With `None`, the server permits
     /// parallel downloads.

@@ -30,8 +30,8 @@ pub(crate) struct Session {
     rest: usize,
     /// Path of the file to rename, from `RNFR`.
     from: Option<String>,
-    /// Whether the client had sent no further command when the server sent the last final reply.
-    /// Always false if the server does not record batches.
+    /// Whether the client was waiting, without a further command, when the server sent the last
+    /// final reply. Always false if the server does not record batches.
     client_waits: bool,
     /// Argument of the last `USER`.
     user: String,
@@ -95,7 +95,8 @@ impl Session {
             self.say(reply);
         }
         if script.end() == ScriptEnd::Close {
-            // Closing with commands unread would reset the connection. The client may have gone.
+            // If commands were still unread, closing the connection would reset it. The client may
+            // already have disconnected.
             let _ = self.control.get_ref().shutdown(Shutdown::Write);
         }
         while self.next_verb().is_some() {}
@@ -134,7 +135,7 @@ impl Session {
     /// If the client waits for a reply, starts a new batch for the next commands of the client.
     fn await_batch(&mut self) {
         if self.client_waits {
-            // The client may have gone.
+            // The client may already have disconnected.
             let _ = self.control.get_ref().peek(&mut [0]);
             thread::sleep(BATCH_GAP);
             self.state().batches.push(Vec::new());
@@ -153,7 +154,7 @@ impl Session {
         let is_final = !line.starts_with('1');
         let records_batches = self.behaviour.is_gateway || self.behaviour.records_batches;
         self.client_waits = records_batches && is_final && self.has_nothing_more();
-        // The client may have gone.
+        // The client may already have disconnected.
         let _ = self
             .control
             .get_mut()

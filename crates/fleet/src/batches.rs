@@ -26,7 +26,7 @@ impl Batches {
         let modified = version.modified;
         let modified = modified.filter(|it| it.precision == TimePrecision::Second);
         self.path_bytes += path.encoded().len();
-        // A file without a known size may be large.
+        // A file without a known size fills the batch, because the file may be large.
         self.bytes = self
             .bytes
             .saturating_add(size_bytes.unwrap_or(BATCH_BYTES_MAX));
@@ -52,8 +52,8 @@ impl Batches {
     }
 }
 
-/// Maximum number of files in a batch. It is small enough that all workers end at about the same
-/// time, and large enough that a log-in for each batch takes little time.
+/// Maximum number of files in a batch. With small batches, all workers end at about the same time.
+/// With large batches, the log-in for each batch takes little of the time.
 pub const BATCH_FILES_MAX: usize = 32;
 
 /// Total file size in bytes at which a batch is full.

@@ -60,7 +60,7 @@ impl NumberSet {
         self.runs.get(at).is_some_and(|(first, _)| *first <= number)
     }
 
-    /// Returns how many numbers the set contains.
+    /// Returns the number of elements of the set.
     pub fn len(&self) -> u64 {
         let counts = self.runs.iter();
         let counts = counts.map(|(first, last)| u64::from(last - first) + 1);

@@ -30,7 +30,8 @@ pub struct JobRecord {
     pub ended_unix_s: Option<i64>,
     /// Number of the latest listing of the source. Zero before the first listing.
     pub listing: u32,
-    /// Number of the claim of the worker that makes the listing. A later claim has a higher number.
+    /// Number of the claim for the listing. If another worker claims the listing later, its claim
+    /// has a higher number.
     pub lister: u64,
     /// Number of batches in the listing. `None` until the listing is complete.
     pub batches: Option<u32>,
@@ -203,7 +204,7 @@ impl JobRecord {
         if listing != self.listing || !self.done.insert(number) {
             return;
         }
-        // A slower worker may have recorded it as failed.
+        // A slower worker may have recorded the batch as failed.
         self.dead.remove(number);
         self.counts.moved += counts.moved;
         self.counts.left_out += counts.left_out;
@@ -238,9 +239,10 @@ impl JobRecord {
             Message::Order(_) => {
                 self.is_cancelled = false;
                 self.ended_unix_s = None;
-                // A running listing and its batches become void.
+                // The new number makes a running listing and its batches invalid.
                 self.listing += 1;
-                // Claims may have been lost with a disk, and start from one again.
+                // If the server has lost its disk, the claims are lost, too, and their numbers
+                // start from one again.
                 self.lister = 0;
                 self.listing_failure = None;
                 self.batches = None;

@@ -170,8 +170,8 @@ impl World {
         }
     }
 
-    /// Simulates the timeout of a reply, unless an `ABOR` is in flight. A server may not reply to
-    /// an `ABOR`, and a late reply to `ABOR` looks like any other reply.
+    /// Simulates the timeout of a reply, unless an `ABOR` is in flight. Perhaps the server never
+    /// replies to an `ABOR`, and a late reply to `ABOR` looks like any other reply.
     fn wait_in_vain(&mut self) {
         let aborts = self.server.iter().any(|line| line == "ABOR");
         if !aborts && self.far.wait().is_some() {
@@ -287,7 +287,8 @@ impl World {
             None => self.asked.pop_front(),
         };
         let asked = asked.unwrap_or_else(|| panic!("nobody asked for {text:?}"));
-        // The gateway's own replies may quote the server's replies to its commands.
+        // A reply of the gateway itself may quote the server's reply to a command that the gateway
+        // has sent.
         let is_servers = !text.contains("gateway:");
         if let Some((_, to)) = text.rsplit_once("to:").filter(|_| is_servers) {
             assert_eq!(
@@ -356,9 +357,8 @@ impl World {
     }
 }
 
-/// Returns the text that represents a command when a command of the client is compared with a
-/// command at the server. Commands for data ports compare as equal, since the gateway requests data
-/// ports in its own way.
+/// Returns a text by which a command of the client is compared with a command at the server.
+/// Commands for data ports compare as equal, since the gateway requests data ports in its own way.
 fn subject(line: &str) -> &str {
     match line.split(' ').next() {
         Some("PASV" | "EPSV" | "PORT" | "EPRT") => "a data port",

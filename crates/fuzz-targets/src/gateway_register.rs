@@ -64,7 +64,7 @@ fn change(register: &mut Register, tape: &mut Tape<'_>) {
             for invite in used {
                 let was_used =
                     |it: &OpenInvite| it.public_key == invite && it.used_by == Some(other);
-                // The first invite with a key counts.
+                // If several invites have the same key, only the first invite counts.
                 let first = register.invites.iter().find(|it| it.public_key == invite);
                 if first.is_some_and(was_used) {
                     let again = later.enrol(invite, (other, "site"), (&[], None), NOW_UNIX_S);

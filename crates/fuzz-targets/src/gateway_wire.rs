@@ -58,7 +58,8 @@ fn check<M: WireMessage + PartialEq + std::fmt::Debug>(
     let encode = |message: &M| encode_in(version, message).expect("what decodes is in the version");
     if let Ok(Some((message, length))) = decode(bytes) {
         assert!(length <= bytes.len());
-        // Encoding cuts the longest texts, so the comparison begins with an encoded message.
+        // Encoding shortens very long texts. Therefore the test encodes the decoded message before
+        // it compares.
         let written = encode(&message);
         let (again, length) = decode(&written)
             .expect("what we write is well formed")

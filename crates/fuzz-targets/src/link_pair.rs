@@ -73,7 +73,7 @@ pub(crate) fn play(data: &[u8]) -> usize {
     let options = tape.byte();
     let mut world = SimWorld::new(options & 2 != 0);
     if options & 1 == 0 {
-        // Most worthwhile inputs need a connection.
+        // Most inputs test more if the connection is up before the first event.
         world.settle(60, |world| world.sides[0].is_up(0));
     }
     for _ in 0..300 {
@@ -169,7 +169,8 @@ impl SimWorld {
                     self.sides[side].stop(key, u32::from(tape.byte()));
                     match of {
                         Some(index) => self.streams[index].is_void = true,
-                        // The stream is not identified yet.
+                        // No byte has identified the stream yet, so any stream may be the stopped
+                        // one.
                         None => self.streams.iter_mut().for_each(|s| s.is_void = true),
                     }
                 }
@@ -213,7 +214,7 @@ impl SimWorld {
     }
 
     fn is_done(&self) -> bool {
-        // An empty stream has no byte that names it.
+        // An empty stream cannot be identified, because it has no first byte.
         let is_done = |stream: &Stream| {
             stream.is_void || !stream.is_finished || stream.written == 0 || stream.has_ended
         };

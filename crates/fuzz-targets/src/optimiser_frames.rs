@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
         return;
     }
     assert_eq!(in_pieces.error, whole.error);
-    // Reports just before an error are optional.
+    // The decoder need not report the events just before an error.
     if whole.error.is_none() {
         assert_eq!(in_pieces.marks, whole.marks);
         assert!(in_pieces.bytes == whole.bytes, "other bytes");

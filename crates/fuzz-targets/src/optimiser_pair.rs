@@ -72,7 +72,7 @@ pub fn play(data: &[u8]) -> Played {
                     .take(tape.short().into())
                     .collect()
             }
-            // Earlier bytes.
+            // A repetition of earlier bytes.
             _ => {
                 let from = usize::from(tape.short()) * 8 % (content.len() + 1);
                 let count = usize::from(tape.short()) * 16;
@@ -288,7 +288,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             .concat(),
         );
     }
-    // A file of one chunk.
+    // A file that is a single chunk.
     seeds.push([start(2, 0, 0), noise(1, 3_800, 0)].concat());
     // A file in two parts, and the first part again.
     let parts = [

@@ -166,7 +166,7 @@ impl World {
         self.far.receive_from_near(message).ok()
     }
 
-    /// Answers the oldest request, or another one.
+    /// Answers the oldest request, or another request.
     fn answer(&mut self, tape: &mut Tape<'_>) -> Option<()> {
         if !self.is_greeted {
             self.is_greeted = true;
@@ -225,7 +225,7 @@ impl World {
             match decoded.expect("the message reads back") {
                 ToNear::Reply { request, packet } => {
                     let kind = packet.pieces().next().map_or(0, |piece| piece[0]);
-                    // Only OPEN and OPENDIR have such an answer, unless the server errs.
+                    // A correct server sends such an answer only to OPEN and OPENDIR.
                     if kind == kind::HANDLE && packet.len() == 6 {
                         self.handles.push(request);
                     }
@@ -313,5 +313,5 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 const READS_MAX: u64 = 1 << 20;
 
-/// Limit of the memory in bytes: the queues of the half.
+/// Memory limit of the half in bytes. The limit covers the queues.
 const MEMORY_MAX: usize = 16 << 20;

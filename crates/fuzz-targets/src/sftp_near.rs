@@ -123,7 +123,7 @@ impl World {
         Some(())
     }
 
-    /// Sends bytes of a read-ahead, which the far half may or may not have started.
+    /// Sends bytes of a read-ahead, even if the far half has not started this read-ahead.
     fn read_ahead(&mut self, tape: &mut Tape<'_>) -> Option<()> {
         let handle = u64::from(tape.byte() % 8);
         let run = u32::from(tape.byte() % 4);
@@ -150,7 +150,7 @@ impl World {
         self.near.receive_from_far(message).ok()
     }
 
-    /// Answers the oldest message for the far half, or another one.
+    /// Answers the oldest message for the far half, or another message.
     fn answer(&mut self, tape: &mut Tape<'_>) -> Option<()> {
         if self.asked.is_empty() {
             return Some(());
@@ -178,7 +178,7 @@ impl World {
                 return self.near.receive_from_far(ToNear::Written { request }).ok();
             }
             ToFar::Open { request, .. } if !fails => {
-                // The client uses this handle, or another one.
+                // The client may later use this handle or another handle.
                 let handle = Bytes::copy_from_slice(&[b'0' + tape.byte() % 4]);
                 (request, Response::Handle(handle))
             }
@@ -339,7 +339,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         &[10, 1, 8, 10, 1, 1, 3, 0, 3, 10, 1, 1],
     ]
     .concat();
-    // Each part of a read-ahead has bytes for its handle and its number, 0 and 0.
+    // Each message of a read-ahead has one byte for its handle and one byte for its number. Both
+    // bytes are 0.
     let download = [
         &[0][..],
         &START,
@@ -398,6 +399,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 const READ_AHEAD_MAX: u64 = 8 << 20;
 
-/// Limit of the memory in bytes: the read-ahead, the queues, the listings of folders and the
-/// requests before the client's. The test passes more than the half wants, but only a little.
+/// Memory limit of the half in bytes. The limit covers the read-ahead, the queues, the listings of
+/// folders, and the requests that the half sends before the client. The test passes slightly more
+/// bytes than the half requests.
 const MEMORY_MAX: u64 = READ_AHEAD_MAX + (20 << 20);

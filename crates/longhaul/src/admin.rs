@@ -98,8 +98,8 @@ pub(crate) fn ask_patiently(
 fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Result<Answer> {
     answered.map_err(|error| {
         let cause = error.downcast_ref::<io::Error>();
-        // The system's own error: the program that listens may be right, but this user may not
-        // connect.
+        // This error comes from the system: the right program may be listening, but this user has
+        // no permission to connect.
         let is_denied = matches!(at, AdminPlace::Socket { .. })
             && !geteuid().is_root()
             && cause.is_some_and(|it| it.raw_os_error() == Some(EACCES));
@@ -136,8 +136,8 @@ impl AdminPlace {
             }
             Self::Address(address) => {
                 let stream = TcpStream::connect(address).await?;
-                // If no process listens, the system may choose the same port for this end, and
-                // connect it with itself.
+                // If no process listens at a local port, the system may choose this port for the
+                // new socket. The socket then connects to itself.
                 match stream.local_addr()? == stream.peer_addr()? {
                     true => Err(io::ErrorKind::ConnectionRefused.into()),
                     false => Ok(Box::new(stream)),
@@ -212,7 +212,8 @@ pub(crate) async fn open(
 ) -> anyhow::Result<Response<Incoming>> {
     let stream = within(TIMEOUT, at.connect()).await??;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The task ends with the sender and the body, which also return its errors.
+    // The task ends when the sender and the body are dropped. The sender and the body also return
+    // the errors of the task.
     tokio::spawn(connection);
     let request = request.header(HOST, at.host()).body(body.to_owned())?;
     match within(timeout, sender.send_request(request)).await? {

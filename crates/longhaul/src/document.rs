@@ -65,7 +65,7 @@ impl Document {
         let list = self.table(section).entry(key);
         let list = list.or_insert(value(Array::new()));
         let Some(list) = list.as_array_mut() else {
-            // The check of the configuration reports this mistake.
+            // The value is no list. The later check of the configuration reports this mistake.
             return;
         };
         for text in texts {

@@ -7,8 +7,8 @@ use mover::embedded_gateway::{EmbeddedGateway, GatewayListeners};
 
 use crate::{exit, moving::Settings};
 
-/// Near gateways of this process. The map's key is the far gateway with the file of the private
-/// key.
+/// Near gateways of this process. The map's key consists of the far gateway and the path of the
+/// private key file.
 #[derive(Default)]
 pub(crate) struct EmbeddedGateways(HashMap<(String, PathBuf), EmbeddedGateway>);
 

@@ -31,8 +31,8 @@ pub(crate) fn ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the next step for a user who lacks a permission: the present command for root. The
-/// command is quoted for a shell.
+/// Returns the next step for a user who lacks a permission: a command line that runs the present
+/// command as root. The command is quoted for a shell.
 pub(crate) fn as_root() -> String {
     as_root_with(env::args_os().skip(1))
 }

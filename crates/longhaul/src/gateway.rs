@@ -148,7 +148,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = match loaded {
         Ok(config) => config,
         Err(error) => {
-            // The text about the gateway's user is true only in a gateway.
+            // The error of `remove-interception` must not name the user of this process as the
+            // gateway's user.
             let error = match action {
                 Action::RemoveInterception { .. } => error,
                 _ => error.with_gateway_user(),
@@ -218,7 +219,7 @@ fn serve(
     let program = program
         .inspect_err(|error| warn!(%error, "cannot be upgraded"))
         .ok();
-    // A session has two to four files.
+    // Each session keeps two to four files open.
     open_files::raise_limit(u64::MAX);
     let bound = daemon::BoundSockets::bind_or_inherit(&config, predecessor)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

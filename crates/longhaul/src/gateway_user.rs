@@ -21,17 +21,18 @@ struct GatewayUser {
     name: Option<CString>,
 }
 
-/// Returns an error if the gateway's user cannot use a file or a folder of a configuration that
-/// root has read.
+/// Checks a configuration that root has read. Returns an error if the gateway's user cannot use a
+/// file or a folder of this configuration.
 ///
-/// After this function, the process may have the rights of the gateway's user. The caller must only
-/// print its result and end. If this process does not run as root, the function checks nothing.
+/// After this function, the process may have the rights of the gateway's user. The caller must then
+/// only print the result and end. If this process does not run as root, the function checks
+/// nothing.
 pub(crate) fn find_denied(config: &Config, file: &Path) -> Option<String> {
     if !geteuid().is_root() {
         return None;
     }
     let user = GatewayUser::of(config, file).filter(|it| !it.uid.is_root())?;
-    // A container may forbid the change of the user.
+    // If the process cannot change its user, for example in a container, nothing is checked.
     user.assume().ok()?;
     if let Err(error) = Config::load(file) {
         return Some(error.with_gateway_user().to_string());
@@ -40,7 +41,7 @@ pub(crate) fn find_denied(config: &Config, file: &Path) -> Option<String> {
     let spool = config.spool.as_ref().map(|it| ("[spool]", &it.folder));
     let all = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
     let mut folders = store.into_iter().chain(spool);
-    // A missing folder does not prevent the start of the gateway, for example a missing disk.
+    // A missing folder, for example on a missing disk, does not prevent the start of the gateway.
     let (section, folder) = folders.find(|(_, it)| access(*it, all) == Err(Errno::EACCES))?;
     let (file, folder) = (file.display(), folder.display());
     let name = user.shown();

@@ -45,8 +45,8 @@ enum Format {
 impl LogOptions {
     /// Starts logging to standard error or to the systemd journal.
     ///
-    /// The function refuses `-v` together with `-q`. Clap itself accepts them if one is before the
-    /// subcommand and the other after it.
+    /// The function refuses `-v` together with `-q`. Clap accepts both flags if one stands before
+    /// the subcommand and the other stands after the subcommand.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
         exit::ensure(
             self.verbose == 0 || !self.quiet,
@@ -106,7 +106,7 @@ fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
     let lines = fmt::layer().with_writer(io::stderr);
     Ok(match format {
         Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        // The list of spans contains the current one, too.
+        // The list of spans also contains the current span.
         Format::Json => lines.json().with_current_span(false).boxed(),
         Format::Journald => {
             let journal = tracing_journald::layer().map_err(|error| {
@@ -122,8 +122,8 @@ fn messages(format: Format, place: &str) -> anyhow::Result<Messages> {
 /// Changes the log format to the format of the configuration file. If the command line sets a
 /// format, changes nothing.
 ///
-/// The caller must not have an open span, because its fields are already formatted in the old
-/// format.
+/// The caller must not have an open span, because the fields of an open span are already formatted
+/// in the old format.
 ///
 /// # Errors
 /// An error with exit code 2 if the journal is not available.
@@ -195,7 +195,7 @@ static LOG: OnceLock<Log> = OnceLock::new();
 /// log all messages of this module and drop all other messages. The function therefore refuses a
 /// word that is not a level.
 pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
-    // The fields of a span contain commas.
+    // A filter with `[` is not checked, because commas also separate the fields of a span.
     let words = text.split(',').filter(|_| !text.contains('['));
     for word in words.map(str::trim).filter(|word| !word.contains('=')) {
         if word.is_empty() || word.parse::<LevelFilter>().is_err() {

@@ -96,14 +96,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "the directory is on this machine, so a gateway has no effect",
     )?;
     let filter = args.filters.read()?;
-    // Messages of the gateway in this process are no concern of a user who lists files.
+    // A user who lists files does not need the log messages of the gateway in this process.
     logging::follow(LogLevel::Error);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
     let code = runtime.block_on(list(args, location, filter))?;
-    // A pending name resolution would delay the end of the program.
+    // The program does not wait for a pending name resolution.
     runtime.shutdown_background();
     Ok(code)
 }

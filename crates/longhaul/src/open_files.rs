@@ -15,6 +15,7 @@ pub(crate) fn raise_limit(most: u64) {
     }
 }
 
-/// Limit on open files for a process that copies files. Each small file in transfer uses a port. A
-/// higher limit would slow down user commands that iterate over all possible file descriptors.
+/// Limit on open files for a process that copies files. Each small file uses a socket while it is
+/// transferred. A higher limit would slow down user commands that iterate over all possible file
+/// descriptors.
 pub(crate) const MOVERS_MAX: u64 = 16_384;

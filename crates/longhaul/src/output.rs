@@ -23,7 +23,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Prints a result. Prints JSON if the user has requested it, and otherwise the text that
+    /// Prints a result as JSON if the user has requested JSON. Otherwise prints the text that
     /// `text` creates.
     pub(crate) fn print<T: Serialize>(
         self,

@@ -204,7 +204,7 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
             return Ok(());
         }
         if let Some(above) = path.parent() {
-            // Other users must have access to their own files below it.
+            // Other users must keep access to their own files below this parent folder.
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
@@ -223,8 +223,8 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
 /// Changes the owner of a file or folder from root to the service's user. Changes nothing if this
 /// user does not exist, or if this process does not run as root.
 ///
-/// A path that has several hard links or another owner stays unchanged. The service's user may have
-/// put it there to gain access to another file.
+/// A path that has several hard links or another owner stays unchanged. Perhaps the service's user
+/// has created this path to gain access to another file.
 ///
 /// # Errors
 /// The error of the file system.
@@ -254,11 +254,12 @@ pub(crate) fn give(path: &Path) -> io::Result<()> {
 /// The error of the file system.
 pub(crate) fn write_config(path: &Path, text: &str) -> anyhow::Result<()> {
     let written = || -> io::Result<()> {
-        // A link stays a link.
+        // If the path is a symbolic link, the link stays, and the file to which it leads is
+        // replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let before = fs::metadata(&target).ok();
         let new = target.with_added_extension("new");
-        // A process that was killed here may have left the file.
+        // An earlier process may have left this file, if it was killed during the write.
         let _ = fs::remove_file(&new);
         let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
         let mode = before

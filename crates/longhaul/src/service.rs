@@ -55,8 +55,8 @@ pub(crate) fn start(config: &Config, file: &Path) -> anyhow::Result<State> {
     Ok(State::Running)
 }
 
-/// Returns the command that starts a gateway. `user` is the owner of the key file if it is not this
-/// user. Only its owner can read the key.
+/// Returns the command that starts a gateway. If another user owns the key file, `user` is this
+/// owner, because only the owner can read the key.
 fn start_command(file: &Path, user: Option<&str>) -> String {
     let file = exit::quote(file.as_os_str()).unwrap_or_else(|| file.display().to_string());
     let sudo = user.map_or(String::new(), |user| format!("sudo -u {user} "));

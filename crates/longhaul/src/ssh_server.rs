@@ -14,8 +14,7 @@ use ssh::{FarSsh, HostKeyVerdict, InspectionError, ServerHostKey};
 
 /// Connects to a server. A name stands for its first address.
 ///
-/// # Errors
-/// The error of the system, also if the name has no address.
+/// # Errors The error of the system. A name without an address also causes an error.
 pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
     let address = match &server.host {
         Host::Ip(ip) => SocketAddr::new(*ip, server.port),
@@ -27,8 +26,8 @@ pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, TIMEOUT)
 }
 
-/// Returns the host key that the far gateway would see at a server. Also returns the check of the
-/// key by the settings of the far gateway. A server may have several host keys.
+/// Returns the host key that the far gateway would see at a server. Also returns the result of
+/// checking this key against the far gateway's settings. A server may have several host keys.
 ///
 /// # Errors
 /// The server presents no host key, or `known_hosts` cannot be read.
@@ -39,7 +38,8 @@ pub(crate) fn host_key(
     let known_hosts = far.known_hosts.clone().unwrap_or_default();
     let in_file = || known_hosts.display().to_string();
     let mut offers = far.offers(server).with_context(in_file)?;
-    // A server whose known kinds of keys are gone has a changed host key.
+    // If the server no longer has a key of a known kind, its host key has changed. The last offer
+    // finds such a key.
     offers.push(FarSsh::default().offers(server)?.remove(0));
     let mut found = None;
     let mut failure = None;
@@ -70,8 +70,8 @@ pub(crate) fn host_key(
     }
 }
 
-/// Returns the ways to log in that a server offers. An SSH listener of a gateway passes on the ways
-/// of the real server.
+/// Returns the log-in methods that a server offers. An SSH listener of a gateway passes on the
+/// log-in methods of the real server.
 ///
 /// # Errors
 /// The server offers nothing. The error contains the reason, if the server has sent one.

@@ -190,7 +190,7 @@ impl TraceFile {
     }
 
     fn summary(&self) -> String {
-        // The first record is the header of the others.
+        // The first record is a header, and no event.
         let events = self.events.saturating_sub(1);
         match self.samples_lost {
             0 => output::counted(events, "event"),

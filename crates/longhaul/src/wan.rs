@@ -230,7 +230,8 @@ enum Switch {
 /// Runs the selected subcommand of `longhaul wan`.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Action::Daemon = args.action {
-        // The process that started the daemon has received the error.
+        // The error is not printed, because the process that started the daemon has already
+        // received it.
         return Ok(if daemon::run().is_ok() {
             ExitCode::SUCCESS
         } else {

@@ -83,7 +83,7 @@ pub fn kill(child: &Child) {
     let Some(id) = child.id().and_then(|it| i32::try_from(it).ok()) else {
         return;
     };
-    // The command may have ended meanwhile.
+    // The command may already have ended.
     let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
 }
 

@@ -112,8 +112,8 @@ pub struct RootTarget {
     /// destination is needed.
     is_directory: bool,
     found_directory: OnceLock<bool>,
-    /// Source path and destination path of the root that the user named, if this file was found
-    /// below that root.
+    /// Source path and destination path of the root below which this file was found. `None` if the
+    /// user named this file itself.
     found_below: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -195,7 +195,7 @@ impl RootTarget {
 
     /// Records whether `path` is a directory at the destination.
     pub fn found(&self, is_directory: bool) {
-        // Two attempts of the same query have the same result.
+        // The value may be set already. A repeated query has the same result.
         let _ = self.found_directory.set(is_directory);
     }
 

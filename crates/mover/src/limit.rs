@@ -33,7 +33,7 @@ impl RateLimit {
     /// Returns the rate at a minute of the day, counted from midnight. `None` means no limit.
     pub fn at(&self, minute: u16) -> Option<BitRate> {
         let begun = self.times.iter().rev().find(|(from, _)| *from <= minute);
-        // Before the first entry of a day, the last entry of the day before applies.
+        // Before the first entry of a day, the last entry of the previous day applies.
         let (_, rate) = begun.or(self.times.last())?;
         *rate
     }

@@ -29,7 +29,7 @@ pub(crate) fn names_of_key(key: &[u8], digits: Option<u32>) -> Vec<Vec<u8>> {
         return vec![key.to_vec()];
     };
     if digits.is_none() && suffix.starts_with(PIECES) {
-        // An earlier version named the part by its key.
+        // An earlier version used the journal key as the path of the part.
         return vec![key.to_vec()];
     }
     let digits = digits.unwrap_or(known);
@@ -88,7 +88,7 @@ pub(crate) fn is_part(name: &[u8], suffix: Option<&[u8]>) -> bool {
     let mut stems = stems.filter_map(|it| name.strip_suffix(it));
     stems.any(|stem| {
         let stem = stem.strip_suffix(PIECES).unwrap_or(stem);
-        // Workers add a mark of their own after the digits.
+        // Workers append a mark of ten digits to the eight digits.
         let stem = without_digits(stem, 10).unwrap_or(stem);
         without_digits(stem, 8).is_some_and(|it| !it.is_empty())
     })
@@ -105,7 +105,7 @@ pub(crate) fn stem_and_digits<'a>(name: &'a [u8], suffix: &[u8]) -> Option<(&'a 
 
 /// Returns whether the end of a file's name may be missing in the name of its part file.
 pub(crate) fn may_be_cut(name: &[u8]) -> bool {
-    // A cut removes up to three more bytes, so that it falls between characters.
+    // Shortening removes up to three more bytes, so that no character is split.
     let is_near = |most: usize| (most - 3..=most).contains(&name.len());
     is_near(NAME_BYTES_MAX) || is_near(SHORT_NAME_BYTES_MAX)
 }
@@ -119,8 +119,8 @@ fn without_digits(name: &[u8], count: usize) -> Option<&[u8]> {
         .filter(|_| digits.iter().all(is_digit))
 }
 
-/// Returns whether a name has the form that other programs use for incomplete files or for their
-/// own copies.
+/// Returns whether another program would use this form of name for an incomplete file or for its
+/// own copy of a file.
 pub(crate) fn is_partial_of_others(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_marked = OTHERS
@@ -135,8 +135,8 @@ fn with_room(path: &[u8], digits: u32, suffix: &[u8], name_bytes_max: usize) -> 
     let room = name_bytes_max.saturating_sub(added.len());
     let mut end = path.len().min(name_at + room);
     if end < path.len() {
-        // With a split character the name would be invalid text to a server. A character has four
-        // bytes at most.
+        // If a character were split, a server would find invalid text in the name. A character has
+        // at most four bytes.
         let is_inside = |at: usize| path[at] & 0b1100_0000 == 0b1000_0000;
         let begin = (end.saturating_sub(3).max(name_at)..=end)
             .rev()
@@ -177,7 +177,7 @@ const OTHERS: [&[u8]; 14] = [
 /// Maximum length of a file name on Linux and on most servers, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Maximum length of a short file name, in bytes. Old servers and encrypting file systems also
+/// Maximum length of a short file name, in bytes. Even old servers and encrypting file systems
 /// accept a name of this length.
 const SHORT_NAME_BYTES_MAX: usize = 40;
 
@@ -192,7 +192,7 @@ mod tests {
         let text = String::from_utf8(part).expect("text");
         assert!(text.ends_with("漢.00000007.part"), "{text}");
         assert!(text.len() - 2 <= NAME_BYTES_MAX && text.len() > 240);
-        // A name that is no text is cut at any byte.
+        // A name that is not valid UTF-8 can be shortened at any byte.
         let part = part_path(&[0xbf; 300], 7, b".part");
         assert_eq!(part.len(), NAME_BYTES_MAX);
         let short = short_part_path(b"a/film", 7, b".part");
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(names_of_key(b"x.part", Some(9)), [b"x.part".to_vec()]);
         assert_eq!(path_of_key(&key), Some(&b"d.0123abcd/film"[..]));
         assert_eq!(path_of_key(b"x.part"), None);
-        // A file that is moved in pieces.
+        // The key of a file that is moved in pieces has two groups of digits.
         let key = b"d/film.00000007.0123abcd.pieces.part";
         let part = b"d/film.00000009.pieces.part".to_vec();
         assert_eq!(names_of_key(key, Some(9)), [part]);

@@ -10,8 +10,8 @@ pub enum RetryAction {
     Reconnect,
     /// Open fewer connections to this server.
     FewerConnections,
-    /// Repeat the command with fewer parallel connections. The server has not attempted the
-    /// command.
+    /// Repeat the command with fewer parallel connections. The server has refused the command
+    /// without attempting it.
     FewerTransfers,
     /// Stop trying to move this file. Other files may succeed.
     GiveUpFile,

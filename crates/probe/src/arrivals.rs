@@ -18,7 +18,7 @@ pub struct Arrivals {
     /// Number of tasks. The smallest value is 1.
     pub count: u64,
     /// Mean number of arrivals per second, with exponentially distributed intervals. If `None`,
-    /// each task starts as soon as the limit on concurrent tasks permits.
+    /// each task starts as soon as the limit on concurrent tasks permits the start.
     pub rate_per_s: Option<f64>,
     /// Seed of the random intervals. The same seed gives the same intervals.
     pub seed: u64,
@@ -40,8 +40,8 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Returns the arrival times from the beginning of the run, in order. Without a rate, all times
-    /// are zero.
+    /// Returns the arrival times in order. Each time is counted from the beginning of the run.
+    /// Without a rate, all times are zero.
     pub fn times(&self) -> impl Iterator<Item = Duration> + use<> {
         let (count, rate) = (self.count, self.rate_per_s);
         let mut random = Pcg64::seed_from_u64(self.seed);
@@ -74,7 +74,7 @@ impl Arrivals {
         }
     }
 
-    /// Starts `task(probe, n)` for each arrival. The probes take turns, and each probe has `count`
+    /// Starts `task(probe, n)` for each arrival. The probes take turns, and each probe runs `count`
     /// tasks. Calls `on_record` with each record as soon as it exists. Returns all records in the
     /// order of their numbers.
     pub(crate) fn drive_by_turns<P, R, F>(

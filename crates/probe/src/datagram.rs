@@ -5,7 +5,7 @@
 pub enum DatagramPurpose {
     /// One datagram of a numbered stream.
     Data,
-    /// Datagram that shows the peer a client's address and port after address translation.
+    /// Datagram from which the peer learns the client's address and port after address translation.
     Open,
     /// Datagram that the peer is to send back.
     Echo,

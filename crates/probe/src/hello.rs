@@ -50,7 +50,7 @@ pub enum ProbeHello {
 /// The peer's answer to a test that uses several connections or datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestReady {
-    /// Number of the test. The number is random, so that only the client can use it.
+    /// Number of the test. The number is random, so that no other client can guess it.
     pub id: u64,
     /// Port for the streams of a test with a fixed window. If the client cannot reach this port, it
     /// uses the usual port. The kernel derives the window scale of a connection from the buffers of

@@ -184,7 +184,7 @@ mod tests {
         let mut bytes = Vec::new();
         while bytes.len() < count {
             let piece = stream.ahead((count - bytes.len()) as u64).to_vec();
-            // As a kernel does that has little room.
+            // A kernel with little buffer space also accepts only a part of the bytes.
             let some = piece.len().min(70_001);
             bytes.extend_from_slice(&piece[..some]);
             stream.advance(some);
@@ -198,7 +198,7 @@ mod tests {
             let mut seen = HashSet::new();
             for _ in 0..2 {
                 let bytes = taken(&mut PayloadStream::new(payload), 3 * BLOCK_BYTES);
-                // Where the block repeats, at each shift that a chunk may have.
+                // The bytes include the repetition of the block. Chunks may begin at any offset.
                 for start in (0..bytes.len() - 4096).step_by(97) {
                     seen.insert(xxh3_64_with_seed(&bytes[start..start + 4096], 0));
                 }

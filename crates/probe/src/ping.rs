@@ -195,7 +195,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
             header.write(&mut bytes);
             sent_at.insert(next, Instant::now());
             let sent_unix_us = clock::unix_us();
-            // The socket reports an ICMP message about an earlier datagram here.
+            // This call may also report an ICMP message about an earlier datagram.
             let failure = socket.send(&bytes).err();
             pings.push(Ping {
                 number: next,
@@ -206,7 +206,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
             });
             continue;
         }
-        // In order, and each as soon as it is final.
+        // The records are passed on in order, each as soon as it is final.
         while let Some(ping) = pings.get(told) {
             let since = sent_at[&ping.number].elapsed();
             let known = match ping.rtt_us {
@@ -239,7 +239,7 @@ fn by_udp(probe: &PingProbe, mut on_ping: impl FnMut(&Ping)) -> Result<Vec<Ping>
         let header =
             header.filter(|header| (header.kind, header.id) == (DatagramPurpose::Answer, ready.id));
         let number = header.and_then(|header| usize::try_from(header.number).ok());
-        // A round trip that was handed over no longer changes.
+        // A record that was already passed on no longer changes.
         let number = number.filter(|number| *number >= told);
         if let Some(ping) = number.and_then(|number| pings.get_mut(number)) {
             let rtt = now - sent_at[&ping.number];

@@ -22,8 +22,8 @@ use probe::{
 use units::BitRate;
 use wansim::{PathConfig, Reordering};
 
-/// Runs the tests. If network namespaces are not permitted, the tests are skipped and counted as
-/// skipped, with the reason.
+/// Runs the tests. If network namespaces are not permitted, the tests are skipped. The output
+/// counts them as skipped, and states the reason.
 fn main() -> ExitCode {
     let privilege = privilege::acquire();
     if let Err(error) = &privilege {
@@ -100,7 +100,8 @@ fn udp_is_exact() {
         };
         let client = wan.spawn_thread_in(Site::A, move || udp::run(&probe, |_| {}));
         let client = client.expect("a thread");
-        // While only datagrams are on the way: the control connection has been made and rests.
+        // The settings change while only datagrams are in flight. The control connection is already
+        // open, and carries no bytes.
         let impaired = [
             PathConfig {
                 loss: 0.03,
@@ -145,7 +146,7 @@ fn numbers(file: &std::path::Path) -> Vec<u64> {
     let mut numbers = Vec::new();
     while let Some(packet) = reader.next_packet() {
         let packet = packet.expect("a packet");
-        // Ethernet, IPv4 without options, UDP.
+        // The headers of Ethernet, IPv4 without options, and UDP precede the payload.
         let header = packet.data.get(14 + 20 + 8..).and_then(Header::parse);
         if let Some(header) = header.filter(|header| header.kind == DatagramPurpose::Data) {
             numbers.push(header.number);
@@ -209,7 +210,7 @@ fn a_window_bounds_tcp() {
         assert_eq!(stream.receiver.failure, None);
         assert!(!stream.is_rewritten() && !stream.is_translated());
         if window_bytes.is_some() {
-            // The kernel has doubled it, and takes half for its overhead.
+            // The kernel doubles the requested buffer, and uses half of it for its own overhead.
             let scales = [&stream.sender, &stream.receiver].map(|end| end.info.sent_wscale);
             assert_eq!(scales, [Some(0), Some(0)]);
         }
@@ -256,8 +257,8 @@ fn streams_begin_together() {
         for stream in &record.streams {
             let receiver = &stream.receiver;
             assert_eq!(receiver.failure, None);
-            // The last window may have arrived up to a round trip before the end of the time. Bytes
-            // in flight arrive afterwards: a window and a send buffer.
+            // The last window may arrive up to one round trip before the time ends. Bytes in
+            // flight, at most a window and a send buffer, arrive after the time has ended.
             let (least, most) = (time - rtt, time + 4 * rtt);
             let seconds = Duration::from_secs_f64(receiver.seconds);
             assert!(

@@ -91,6 +91,12 @@ impl SshListener {
             early: EarlyReplies::Held,
             public_key: vec![PublicKeyWay::Agent],
             channels: vec![ChannelKind::Sftp],
+            coding: ListenerCoding {
+                compresses: true,
+                deduplicates: true,
+                caches: true,
+                tenant: None,
+            },
         }
     }
 

@@ -15,7 +15,7 @@ type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns complaints about circles, and about arrows in `text` that begin at no crate. Also
 /// returns a complaint for each arrow that exists only in `text`, or only in the tree at `root`.
-/// For circles, the dependencies of tests and benches count too.
+/// The search for circles includes the dependencies of tests and benches.
 pub(super) fn complaints(root: &Path, text: &str) -> Result<Vec<String>> {
     let names: BTreeSet<String> = crates(root)?.into_iter().collect();
     let said = said(text, &names);

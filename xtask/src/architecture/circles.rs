@@ -1,4 +1,4 @@
-//! Check for import circles within a crate: sibling modules must not import each other in a loop.
+//! Check for import circles within a crate. Sibling modules must not import each other in a circle.
 //!
 //! A module and its children count as one module, so imports between them form no circle. Test
 //! modules do not count.
@@ -154,7 +154,7 @@ fn resolve(
                 rest = &rest[1..];
             }
         }
-        // A child of this module, or a name from elsewhere.
+        // The name is a child of this module, or it comes from elsewhere.
         _ => {}
     }
     for part in rest {

@@ -10,7 +10,8 @@ use syn::{Ident, Item, Visibility};
 
 use super::{children, crates};
 
-/// Files that declare each public type name, relative to the root of the tree.
+/// For each public type name, the paths of the files that declare it. The paths are relative to the
+/// root of the tree.
 type Declarations = BTreeMap<String, Vec<String>>;
 
 /// Returns a complaint for each name that several public types of the tree at `root` share.

@@ -174,7 +174,7 @@ fn simple_commands(words: Vec<String>) -> Vec<Vec<String>> {
 /// redirection.
 fn redirection(word: &str) -> Option<&str> {
     let operator = word.trim_start_matches(|char: char| char.is_ascii_digit() || char == '&');
-    // A placeholder: `<FILE>`.
+    // A word such as `<FILE>` is a placeholder.
     if operator.starts_with('<') && operator.ends_with('>') {
         return None;
     }
@@ -230,7 +230,7 @@ fn is_longhaul(word: &str) -> bool {
 fn longhaul(words: &[String], is_certain: bool) -> Vec<Invocation> {
     let end = words.iter().position(|word| word == "--");
     let (own, called) = words.split_at(end.unwrap_or(words.len()));
-    // Diagrams and assignments have a name and a sign: `longhaul -> fleet`.
+    // In diagrams and assignments, a sign follows the name, as in `longhaul -> fleet`.
     let is_sign = own
         .first()
         .is_some_and(|word| ["->", "=", ":"].contains(&word.as_str()));

@@ -49,7 +49,7 @@ impl Document {
         let line = |offset: usize| text[..offset].matches('\n').count() + 1;
         let mut broken = Vec::new();
         let mut note_broken = |link: BrokenLink<'_>| {
-            // Plain text in brackets looks like the other forms.
+            // Links of the other forms look like plain text in brackets, and are not reported.
             if link.link_type == LinkType::Reference {
                 let reference = link.reference;
                 broken.push((

@@ -111,7 +111,7 @@ impl Release {
         };
         let (version, date) =
             parse().with_context(|| format!("{heading:?} is no \"## [VERSION] - DATE\""))?;
-        // A newline in front, so that a kind may stand on the first line.
+        // The text gets a newline in front, so that the heading of a kind may be the first line.
         let body = format!("\n{body}");
         let mut parts = body.split("\n### ");
         let summary = parts.next().unwrap_or_default().trim().to_owned();

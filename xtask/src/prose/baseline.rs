@@ -2,8 +2,8 @@
 //! `xtask/prose-baseline.toml`.
 //!
 //! A number in the baseline may only decrease. A count above its number in the baseline is a
-//! complaint. A count below its number is also a complaint, since the file must then get the lower
-//! number.
+//! complaint. A count below its number is also a complaint, because the number in the file must
+//! then be lowered.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 

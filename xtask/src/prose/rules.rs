@@ -94,7 +94,8 @@ pub(super) fn judge(sentence: &Sentence) -> Vec<Violation> {
         faults.push((Rule::Opening, format!("\"{first}\"")));
     }
     if !sentence.text.trim_end().ends_with('?') {
-        // The opening covers a clause at the first word.
+        // If the first word is already a violation of `Opening`, it is not also a violation of
+        // `Clause`.
         let is_opening = faults.iter().any(|(rule, _)| *rule == Rule::Opening);
         let clauses = nominal_clauses(&words, usize::from(is_opening));
         faults.extend(clauses.map(|clause| (Rule::Clause, format!("\"{clause}\""))));

@@ -75,7 +75,7 @@ impl CommentParser {
         self.lines.push(text.trim_end().to_owned());
         self.numbers.push(number);
         self.style = style;
-        // A comment behind code is complete on its line.
+        // A comment behind code ends on its line. The next comment is a separate text.
         self.last_line = if is_alone { number } else { 0 };
     }
 

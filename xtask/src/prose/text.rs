@@ -167,7 +167,7 @@ impl Lines<'_> {
             characters.first()?,
             characters.iter().rfind(|it| !is_blank(it))?,
         );
-        // The mark of a link or of emphasis precedes its first character.
+        // The mark of a link or of emphasis stands before the first character of the text.
         let marks = self.text.get(..first.start).unwrap_or_default();
         let start = marks.trim_end_matches(['[', '*']).len();
         let source = self.text.get(start..last.end).unwrap_or_default();

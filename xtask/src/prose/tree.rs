@@ -28,7 +28,8 @@ impl Source {
             ["crates", crate_name, .., file] if is_rust(file) => format!("crates/{crate_name}"),
             [folder @ ("xtask" | "fuzz"), .., file] if is_rust(file) => folder.to_owned(),
             ["changelog", .., file] if file.ends_with(".md") => "changelog".to_owned(),
-            // Commands write the other pages of the results.
+            // All other pages of the results are written by commands, so their prose is not
+            // checked.
             ["docs", "results", file] if file != "README.md" => return None,
             [file] | [".github" | "docs", .., file] if file.ends_with(".md") => name.to_owned(),
             _ => return None,

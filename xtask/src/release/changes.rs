@@ -107,7 +107,7 @@ fn manifest(text: &str, version: Version) -> Result<String> {
         .get_mut("workspace")
         .and_then(|it| it.get_mut("package"));
     let present = package.and_then(|it| it.get_mut("version"));
-    // A missing key is an item without a value.
+    // If the key is missing, the library returns an item without a value.
     let present = present.filter(|it| it.is_str());
     *present.context("no workspace.package.version")? = value(version.to_string());
     let dependencies = document

@@ -48,12 +48,12 @@ fn pack(
 ) -> Result<()> {
     let archive = out.join(format!("{name}.tar"));
     let mut git = git::command(repository);
-    // The setting of a user would change the permissions.
+    // Without this option, a setting of the user could change the permissions in the archive.
     git.args(["-c", "tar.umask=0022", "archive", "--format=tar"]);
     git.arg(format!("--prefix={name}/")).arg("--output");
     git.arg(&archive).arg(commit).envs(settings.iter().copied());
     require(&mut git)?;
-    // Neither the name nor the time of the compression is part of the file.
+    // The compressed file contains neither its original name nor the time of the compression.
     let mut gzip = Command::new("gzip");
     gzip.args(["--no-name", "--best", "--force"]).arg(&archive);
     require(&mut gzip).context("the source archive cannot be compressed")

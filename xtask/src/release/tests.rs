@@ -93,7 +93,7 @@ fn command_lines_of_workflows_and_of_the_page_exist() {
     let mut checked = 0;
     for path in paths {
         let text = fs::read_to_string(&path).expect("it can be read");
-        // In the page they are indented, and in a workflow everything is.
+        // On a page, command lines are indented. In a workflow, all lines are indented.
         for line in text.lines().filter(|line| line.starts_with("    ")) {
             let Some((_, command)) = line.split_once("cargo xtask ") else {
                 continue;
@@ -235,7 +235,8 @@ fn rehearsal_makes_all_files_and_leaves_the_tree_unchanged() {
     let sums = fs::read_to_string(out.join(CHECKSUMS)).expect("checksums");
     assert!(sums.contains("  longhaul-0.2.0.tar.gz\n"), "{sums}");
 
-    // The clone of the first rehearsal has a commit of its own, and is used again.
+    // The second rehearsal uses the clone of the first rehearsal again, although that clone has its
+    // own commit.
     write(tree.path(), FRAGMENT, "Another fault is gone.\n");
     run(
         tree.path(),

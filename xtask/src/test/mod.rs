@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     calibrated(&programs, &mut suites)?;
     documentation(&mut suites)?;
     retry(&programs, 0, &mut suites)?;
-    // This build replaces the program that the other tests call.
+    // The production build comes last, because it replaces the program that the other tests call.
     let first = suites.len();
     production(&mut suites)?;
     retry(&programs, first, &mut suites)?;
@@ -114,7 +114,7 @@ fn patient(programs: &[Program], suites: &mut Suites) -> Result<()> {
 }
 
 /// Runs the tests that measure the machine itself. Each program runs its tests one after the other,
-/// and needs a twentieth of a processor.
+/// and needs only a twentieth of a processor.
 fn calibrated(programs: &[Program], suites: &mut Suites) -> Result<()> {
     let calibrated = programs.iter().filter(|it| is_calibrated(it));
     programs::run(calibrated, &real_time(3, 1), suites)
@@ -136,7 +136,7 @@ fn real_time(programs_at_once: usize, threads: usize) -> Tier<'static> {
 /// Runs all tests of the workspace that match the arguments.
 fn workspace(arguments: &[&str], suites: &mut Suites) -> Result<()> {
     let mut command = vec!["test", "--workspace", "--all-features", "--no-fail-fast"];
-    // A filter of the caller's may name targets.
+    // The arguments of a caller may already select targets.
     if arguments.first() == Some(&"--") {
         command.extend(["--lib", "--bins", "--tests"]);
     }
@@ -202,7 +202,7 @@ fn retry(programs: &[Program], first: usize, suites: &mut Suites) -> Result<()> 
 
 /// Runs cargo, and parses the output of the test programs.
 fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result<()> {
-    // A retry has a filter of its own.
+    // The arguments after `--` are omitted, because a retry uses its own filter.
     let unfiltered = command.iter().take_while(|it| **it != "--");
     let arguments = unfiltered.map(|&it| it.to_owned()).collect();
     let mut command = cargo(command);
@@ -215,14 +215,14 @@ fn read(name: &str, mark: &str, command: &[&str], suites: &mut Suites) -> Result
         suites.on_line(line);
     })?;
     if !succeeded && !suites.have_failure(first) {
-        // The build has failed.
+        // No test has failed, so the build has failed.
         suites.begin(format!("{name} (build)"));
     }
     Ok(())
 }
 
-/// Sets environment variables of cargo: no colours, and in CI no incremental build, since no second
-/// build follows.
+/// Sets environment variables of cargo. They disable colours. In CI they also disable incremental
+/// builds, because no second build follows.
 fn set_environment(command: &mut Command) {
     command.env("CARGO_TERM_COLOR", "never");
     if std::env::var_os("CI").is_some() {

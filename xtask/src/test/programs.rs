@@ -148,7 +148,7 @@ pub(super) fn run<'a>(
                 suites.on_line(line);
             }
             if !succeeded? && !suites.have_failure(first) {
-                // The program has reported success, and then failed.
+                // The program has reported success for all tests, but has then failed.
                 suites.begin(format!("{} {} (end)", program.package, program.source));
             }
         }
@@ -164,7 +164,7 @@ impl Tier<'_> {
             .args(self.filters)
             .arg(format!("--test-threads={threads}"))
             .current_dir(&program.folder)
-            // Cargo sets the same variable.
+            // Cargo sets the same variable when it runs tests.
             .env("CARGO_MANIFEST_DIR", &program.folder);
         command
     }
@@ -192,7 +192,8 @@ mod tests {
         let mut suites = Suites::default();
         let path = Path::new("/bin/true");
         run_test(&programs, path, "it_is_wrong", &mut suites).expect("it starts");
-        // The other program would have failed, which is a suite of its own.
+        // If the other program had run, it would have failed, and its failure would be a second
+        // suite.
         assert_eq!(suites.len(), 1);
     }
 

@@ -104,7 +104,7 @@ impl Suites {
         self.mark("");
         self.set_origin(None);
         self.begin(name.to_owned());
-        // An error before the checks is a failed check.
+        // If an error prevented the checks, the error counts as a failed check.
         let checks = checks.unwrap_or_else(|error| vec![(format!("{error:#}"), false)]);
         let mut counts = Counts::default();
         for (what, passed) in checks {
@@ -133,7 +133,8 @@ impl Suites {
             if let Some(test) = suite.panicking.take() {
                 suite.said.entry(test).or_insert_with(|| line.to_owned());
             } else if let Some(result) = line.strip_prefix("test result: ") {
-                // The documentation of one crate may be tested by several programs.
+                // Several programs may test the documentation of one crate, so the results are
+                // added.
                 let mut counts = suite.counts.unwrap_or_default();
                 counts.add(result);
                 suite.counts = Some(counts);
@@ -305,7 +306,8 @@ pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     (what(), began.elapsed())
 }
 
-/// Minimum number of tests for each flaky test. A flaky test passes only in a later attempt.
+/// Number of passed tests for which one flaky test is permitted. A flaky test passes only in a
+/// later attempt.
 const TESTS_PER_FLAKY: u64 = 200;
 
 /// Returns the `NAME` in a line `test NAME ... FAILED`.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The emulator's capacity for one kind of traffic. The sender and the receiver run on the same
-/// machine, and use its processors too.
+/// machine, and also use its processors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ceiling {
     /// Kind of traffic: TCP or UDP.

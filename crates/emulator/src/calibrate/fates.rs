@@ -48,7 +48,7 @@ pub(super) fn bursts() -> Result<Vec<CalibrationRow>, LoadError> {
         .filter(|stretch| !stretch[0])
         .count()
         .max(1) as f64;
-    // Lengths are geometrically distributed, and the states of consecutive packets are correlated.
+    // The lengths of bursts are geometrically distributed. Consecutive packets are correlated.
     let length_error = LENGTH * (1.0 - 1.0 / LENGTH).sqrt() / gaps.sqrt();
     Ok(vec![
         CalibrationRow::share(
@@ -248,7 +248,7 @@ fn lost_and_doubled(
             0.0,
         ));
     }
-    // Each packet counts by itself, and no other impairment removed any.
+    // The emulator must count each packet separately, and no other impairment may remove packets.
     let counters = &report.directions[0].counters;
     let came = received.numbers.len() as u64;
     let name = |text| format!("{ending}: {text}");
@@ -300,8 +300,8 @@ fn refused_by_kernel(wan: &Wan, site: Site) -> Result<u64, LoadError> {
     Ok(refused)
 }
 
-/// Number of packets that may be either lost or delivered at the start or end of an outage. After
-/// 13 ms without a processor, a sender sends this number of packets at once.
+/// Tolerance in packets for the start and the end of an outage, where a packet may be either lost
+/// or delivered. After 13 ms without a processor, a sender sends this number of packets at once.
 const EDGE_PACKETS: f64 = 10.0;
 /// Time from the start of the load to the outage, and length of the outage. Each is a third of the
 /// load's duration.

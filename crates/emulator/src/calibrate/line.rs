@@ -102,8 +102,9 @@ pub(super) fn queue() -> Result<Vec<CalibrationRow>, LoadError> {
 }
 
 /// Calibrates the radio medium with two stations that send more than the medium carries. One
-/// station sends full frames, the other sends short frames. Each station must deliver one frame in
-/// each period that equals the sum of the two airtimes.
+/// station sends full frames, the other sends short frames. One full frame and one short frame
+/// together need a certain airtime. In each period of this length, each station must deliver one
+/// frame.
 pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
     const SHORT_PAYLOAD: usize = 84;
     let profile = Profile::wifi_11b();
@@ -133,7 +134,8 @@ pub(super) fn radio() -> Result<Vec<CalibrationRow>, LoadError> {
             "short"
         };
         full_queue(&report, load.from)?;
-        // Between the later of the two beginnings and the earlier of the two ends.
+        // In this period, both stations send: it begins after the later start, and ends before the
+        // earlier end.
         let since = |at: &SystemTime| at.duration_since(received.sent[0]).unwrap_or_default();
         let span = Duration::from_millis(500)..Duration::from_millis(2500);
         let within = received.at.iter().map(since).filter(|at| span.contains(at));
@@ -179,8 +181,8 @@ pub(super) fn delay() -> Result<Vec<CalibrationRow>, LoadError> {
         let report = wan.report();
         let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
         let name = offloaded(offload);
-        // Without real-time priority the emulator waits for a processor as ordinary threads do;
-        // then only its least late tenth must be on time.
+        // Without real-time priority, the emulator waits for a processor like an ordinary thread.
+        // In that case only the tenth of the packets with the least delay must be on time.
         let (share, rank) = if report.thread.real_time {
             ("median", delays.len() / 2)
         } else {
@@ -214,7 +216,7 @@ fn bottleneck(rate: BitRate) -> PathConfig {
     }
 }
 
-/// Measures the arrival rate of full packets while the queue of a [`bottleneck`] was full.
+/// Measures the arrival rate of full-size packets while the queue of a [`bottleneck`] is full.
 fn saturated_rate(
     name: String,
     report: &WanReport,

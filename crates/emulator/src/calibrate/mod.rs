@@ -3,8 +3,8 @@
 //!
 //! Each measurement creates a new emulated WAN. Other load on the machine can only make packets
 //! late. Time measurements therefore use the packets with the least delay. If a value exceeds its
-//! tolerance, the emulator fails the calibration. The value does not count if the emulator reports
-//! that the machine was too slow.
+//! tolerance, the emulator fails the calibration. If the emulator reports that the machine was too
+//! slow, the value does not count.
 
 mod ceiling;
 mod fates;

@@ -47,9 +47,8 @@ pub(super) fn jitter() -> Result<Vec<CalibrationRow>, LoadError> {
         let mut delays = received.delays();
         delays.sort();
         let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
-        // Half of a uniform distribution lies within a quarter of its width on either side of the
-        // middle. The distance of the quartiles has a standard error of spread / sqrt(n); late
-        // packets hardly move it.
+        // In a uniform distribution, the distance between the quartiles is half of the width. This
+        // distance has a standard error of spread / sqrt(n), and late packets hardly change it.
         let quarter = |quarters: usize| ms(delays[delays.len() * quarters / 4]);
         let error = 3.0 * ms(spread) / (N as f64).sqrt();
         rows.push(CalibrationRow::judge(

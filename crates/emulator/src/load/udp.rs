@@ -95,9 +95,9 @@ impl LoadResult {
     /// Returns the arrival rate on the wire in bits per second. `rate` is the rate at which the
     /// packets should arrive.
     ///
-    /// The machine can delay packets, but cannot make them early. The function therefore measures
-    /// from the least delayed packet of the first quarter to the least delayed packet of the last
-    /// quarter.
+    /// The machine can make packets late, but cannot make them early. The function therefore
+    /// measures from the least delayed packet of the first quarter to the least delayed packet of
+    /// the last quarter.
     pub fn rate_bits_per_s(&self, payload: usize, rate: BitRate) -> f64 {
         let count = self.at.len();
         if count < 8 {
@@ -130,8 +130,8 @@ pub struct UdpFlow {
 }
 
 impl UdpLoad {
-    /// Starts the load. After the last packet is sent, the load ends when nothing has arrived for
-    /// the sum of the path's delay and half a second.
+    /// Starts the load. After the last packet is sent, the load ends when no packet arrives for a
+    /// certain time. This time is the path's delay plus half a second.
     ///
     /// # Errors
     /// [`LoadError`] if the sockets cannot be created.
@@ -226,7 +226,8 @@ fn send_paced(socket: &UdpSocket, load: UdpLoad) -> Vec<SystemTime> {
             number += 1;
         }
         sent.resize(number as usize, SystemTime::now());
-        // An interface that is down has a full queue: that is part of the test.
+        // While the interface is down, its queue is full and sending fails. This is part of the
+        // test.
         let _ = socket.send(&buffer[..load.payload * count as usize]);
     }
     sent
@@ -241,7 +242,7 @@ fn receive_all(
 ) -> io::Result<LoadResult> {
     let mut received = LoadResult::default();
     let mut buffer = vec![0; 1 << 16];
-    // A timestamp, and the segment size of a super-packet.
+    // The control data contain a timestamp, and the segment size of a super-packet.
     let mut control = nix::cmsg_space!(TimeSpec, i32);
     let mut heard = Instant::now();
     loop {
@@ -296,7 +297,8 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// Longest time for which one receive call blocks, before the receiver checks whether the load has
 /// ended.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Shortest sleep of the sender. The kernel's timer would make a shorter sleep about as long.
+/// Shortest sleep of the sender. The kernel's timer would extend a shorter sleep to about this
+/// time.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// Receive buffer that root can set. It has room for a burst while the receiver waits for a
 /// processor.

@@ -181,8 +181,8 @@ fn any_super() -> impl Strategy<Value = SuperPacket> {
     )
 }
 
-/// Strategy for lost segments. It generates one value per segment, and false means lost. If there
-/// are more segments than values, the values repeat.
+/// Strategy that generates one value for each segment. False means that the segment is lost. If
+/// there are more segments than values, the values repeat.
 fn any_losses() -> impl Strategy<Value = Vec<bool>> {
     prop::collection::vec(prop::bool::weighted(0.8), 1..30)
 }

@@ -83,7 +83,8 @@ impl Session {
             return self.say("553 no such name");
         }
         if rest > 0 && self.behaviour.refuses_to_append {
-            // Until this reply the client sends bytes, like a client with a long round-trip time.
+            // Before this reply arrives, the client sends bytes, like a client with a long
+            // round-trip time.
             thread::sleep(Duration::from_millis(50));
             return self.say("451 append is off");
         }

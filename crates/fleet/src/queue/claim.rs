@@ -148,6 +148,6 @@ impl PoolQueue {
     }
 }
 
-/// Maximum number of marks in a claim. A claim can have more attempts than the limit of failed
-/// attempts, because interrupted attempts do not count.
+/// Maximum number of marks in a claim. A claim can have more attempts than the limit on failed
+/// attempts, because interrupted attempts do not count as failed.
 const MARKS_MAX: usize = 100;

@@ -102,8 +102,9 @@ impl PoolQueue {
             durable_name: Some(CONSUMER.to_owned()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: ACK_WAIT,
-            // Claims count the attempts. The server's count is wrong after a crash, and a message
-            // beyond its limit would stay for ever.
+            // The server must not limit the deliveries, because claims count the attempts. The
+            // server's own count is wrong after a crash. A message beyond the server's limit would
+            // stay in the queue for ever.
             max_deliver: -1,
             max_ack_pending: ACK_PENDING_MAX,
             max_waiting: WAITING_MAX,
@@ -156,8 +157,8 @@ impl PoolQueue {
     /// # Errors
     /// [`QueueError`] if the server cannot be reached.
     pub async fn take(&self, consumer: &PullConsumer) -> Result<Option<QueueDelivery>, QueueError> {
-        // Without heartbeats: after a heartbeat the client library (0.51) does not wake up for the
-        // next message.
+        // The request uses no heartbeats, because the client library (0.51) does not wake up for
+        // the next message after a heartbeat.
         let batch = consumer.batch().max_messages(1).expires(TAKE_TIMEOUT);
         let batch = batch.messages();
         let mut batch = batch.await.map_err(QueueError::refused("ask for work"))?;
@@ -203,7 +204,7 @@ impl PoolQueue {
     /// # Errors
     /// [`QueueError`] if the server does not confirm the record.
     pub async fn create(&self, record: &JobRecord) -> Result<(), QueueError> {
-        // The revision 0 requires that no other job has the name.
+        // With the revision 0, the write fails if another job has this name.
         self.records.put(checked(&record.job)?, record, 0).await?;
         Ok(())
     }
@@ -247,7 +248,7 @@ impl PoolQueue {
             }
             match self.records.put(job, &record, revision).await? {
                 WriteOutcome::Stored(_) => return Ok(Some(record)),
-                // Another worker was faster.
+                // Another worker has changed the record first, so the change is applied again.
                 WriteOutcome::Conflict => {}
             }
         }
@@ -309,7 +310,7 @@ impl PoolQueue {
 
     /// Waits until all messages have been sent to the server, or a timeout expires.
     pub async fn flush(&self) {
-        // A server that is away receives nothing.
+        // If the server cannot be reached, the messages stay unsent.
         let _ = timeout(FLUSH_TIMEOUT, self.context.client().flush()).await;
     }
 
@@ -345,7 +346,7 @@ fn configs(pool: &str, replicas: usize) -> [stream::Config; 4] {
         stream::Config {
             subjects: vec![format!("job.{pool}.>")],
             retention: RetentionPolicy::WorkQueue,
-            // A full queue refuses work, and discards none.
+            // A full queue refuses new messages, and discards no stored message.
             discard: DiscardPolicy::New,
             max_bytes: WORK_BYTES_MAX,
             max_messages_per_subject: -1,

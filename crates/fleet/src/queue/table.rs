@@ -151,8 +151,8 @@ async fn list<T: DeserializeOwned>(
     let mut left = consumer.cached_info().num_pending;
     let mut entries = Vec::new();
     while left > 0 {
-        // An answer to a request without a time limit may be lost, and the wait would then never
-        // end.
+        // The request has a time limit. Without this limit, the wait would never end if the answer
+        // were lost.
         let step = consumer.batch().expires(LIST_TIMEOUT);
         let batch = step.max_messages(left.min(LIST_STEP) as usize).messages();
         let mut batch = batch
@@ -179,7 +179,7 @@ async fn list<T: DeserializeOwned>(
                 .num_pending;
         }
     }
-    // If the consumer stays, the server removes it after a while.
+    // If the consumer cannot be removed here, the server removes it after a while.
     let _ = stream.delete_consumer(&consumer.cached_info().name).await;
     Ok(entries)
 }

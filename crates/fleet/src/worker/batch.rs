@@ -37,26 +37,29 @@ impl WorkerContext {
                 Err(error) => return TaskOutcome::Failed(chain(&error)),
             }
         }
-        // The listing has left out files that may still be written.
+        // The settle time was checked by the listing, which has left out files that programs may
+        // still be writing.
         job.plan.settle_s = 0;
         let suffix = job.moving.partial_suffix.take();
         let [old_parts @ .., own_parts] = &part_names(&job, &files, task, suffix.as_deref())[..]
         else {
             return TaskOutcome::Failed("the claim has no mark".to_owned());
         };
-        // The newest parts are the most likely ones.
+        // The parts of the newest attempts are the most likely to exist, so they come first.
         let old_parts: Vec<_> = old_parts.iter().rev().flatten().cloned().collect();
         let marks = &task.held.claim.marks;
-        // A lost worker that continues must not write to another worker's parts.
+        // If a worker continues after it has lost its claim, it must not write to the parts of
+        // another worker.
         job.moving.partial_suffix = part_suffix(suffix.as_deref(), marks.last());
-        // The mark is random already, and the next attempt must find the parts.
+        // The mark is already random. The names must contain no other random digits, because the
+        // next attempt must find the parts.
         job.moving.has_random_parts = false;
         job.fence = Some(self.fence(task));
         let is_first = marks.len() == 1;
         if is_first {
             job.files = Some(batch.files.iter().zip(&files).map(known_file).collect());
         } else {
-            // A lost attempt may have moved some files, and left parts of others.
+            // An earlier attempt may have moved some files, and may have left parts of other files.
             job.narrow(&files);
             self.sweep(&job, &old_parts).await;
         }
@@ -71,16 +74,17 @@ impl WorkerContext {
         let (ours, interrupt) = (job.clone(), task.stopped());
         let summary = run::run(ours, None, progress.clone(), interrupt, tell).await;
         let failure = failures.reason(&summary);
-        // Files that were about to get their names at the interruption have failed.
+        // If an interruption prevented the renaming of a file, the file counts as failed.
         let is_broken_off = summary.is_interrupted || failure.is_some();
         let stop = task.interruption().filter(|_| is_broken_off);
-        // If this worker ends, the next attempt deletes its parts.
+        // If this worker process ends, the next attempt deletes the parts of this attempt.
         if stop != Some(Interruption::Ending) {
             if stop.is_some() || failure.is_some() {
                 self.sweep(&job, own_parts).await;
             }
             if stop != Some(Interruption::Lost) {
-                // The worker of the earlier attempt may have continued for a while.
+                // The worker of an earlier attempt may have continued for a while, and may have
+                // created parts again.
                 self.sweep(&job, &old_parts).await;
             }
         }
@@ -90,7 +94,8 @@ impl WorkerContext {
         if let Some(reason) = failure {
             return TaskOutcome::Failed(reason);
         }
-        // Files that are present already were moved by an attempt that could not report it.
+        // If the destination already has a file, an earlier attempt moved the file but could not
+        // report the move.
         let moved = summary.tally.moved + summary.tally.same;
         TaskOutcome::Moved(FileCounts {
             moved,
@@ -100,8 +105,8 @@ impl WorkerContext {
         })
     }
 
-    /// Deletes the part files that earlier attempts have left, when no further attempt is
-    /// permitted.
+    /// Deletes the part files that earlier attempts have left. The function is called when no
+    /// further attempt is permitted.
     pub(super) async fn sweep_last(&self, task: &ClaimedWork<'_>) {
         let (Message::Batch(batch), Ok(mut job)) = (&task.message, (self.worker.make)(&task.words))
         else {
@@ -130,13 +135,14 @@ impl WorkerContext {
         let all = async {
             let mut browser = Browser::open(&job.destination, job.session_pool.clone()).await?;
             for part in parts {
-                // Most parts do not exist.
+                // Errors are ignored, because most parts do not exist.
                 let _ = browser.delete(part).await;
             }
             browser.close().await;
             Ok::<(), run::BrowseError>(())
         };
-        // A worker without a progress message for the whole time has lost its work.
+        // If a worker sends no progress message for the whole acknowledgement timeout, it has lost
+        // its work.
         match timeout(self.ack_wait / 2, all).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = chain(&error), "old parts stay"),

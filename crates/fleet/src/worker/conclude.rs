@@ -25,7 +25,7 @@ impl WorkerContext {
     ) -> Result<(), QueueError> {
         let key = &task.held.key;
         if let TaskOutcome::Moved(counts) = outcome {
-            // This holds even if another worker has the work now.
+            // The files have been moved even if another worker has claimed the work meanwhile.
             self.record_moved(task, counts).await?;
         }
         let is_held = self
@@ -95,7 +95,7 @@ impl WorkerContext {
         };
         let noted = self.retry_while_away(task, note).await?;
         if noted.is_some_and(|it| it.listing != listing) {
-            // Another worker lists the source again, and has the message.
+            // Another worker has received the message, and lists the source again.
             return Err(QueueError::Lost);
         }
         let (files, same) = (found.wanted, found.same);
@@ -147,7 +147,7 @@ impl WorkerContext {
         let release = || self.queue.release_for_retry(&task.held, failure.clone());
         match self.retry_while_away(task, release).await? {
             true => settle(task.delivery, AckKind::Nak(Some(delay))).await,
-            // Another worker has the work and the message.
+            // Another worker has claimed the work and received the message.
             false => Ok(()),
         }
     }
@@ -159,7 +159,7 @@ impl WorkerContext {
             .await?
         {
             true => settle(task.delivery, kind).await,
-            // The message is delivered again, and then discarded.
+            // The queue delivers the message again, and the next worker discards it.
             false => Err(QueueError::Lost),
         }
     }

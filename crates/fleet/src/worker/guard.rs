@@ -61,7 +61,7 @@ impl WorkerContext {
             Box::pin(async move {
                 tokio::select! {
                     biased;
-                    // The sender is dropped with the work.
+                    // The wait also ends if the sender is dropped, because the work has then ended.
                     _ = stopped.wait_for(Option::is_some) => false,
                     holds = holds => holds,
                 }
@@ -72,14 +72,15 @@ impl WorkerContext {
     /// Sends progress messages to the server, so that the server does not deliver the message to
     /// another worker.
     async fn report_progress(&self, task: &ClaimedWork<'_>) {
-        // Two of three messages may be lost.
+        // With this interval, two of three progress messages may be lost.
         let mut ticks = ticks(self.ack_wait / 3);
         loop {
             ticks.tick().await;
             if task.interruption() == Some(Interruption::Lost) {
                 return;
             }
-            // The server sends no reply. The claim shows whether it has received the message.
+            // The server does not reply to a progress message. If it does not receive the message,
+            // another worker may claim the work.
             let _ = task.delivery.ack_with(AckKind::Progress).await;
         }
     }
@@ -94,7 +95,8 @@ impl WorkerContext {
         let mut ticks = ticks(CLAIM_CHECK_INTERVAL);
         loop {
             ticks.tick().await;
-            // While the server is away, the work continues: repeated work does no harm.
+            // If the server cannot be reached, the work continues, because repeated work does no
+            // harm.
             if matches!(self.queue.holds(&task.held).await, Ok(false)) {
                 return interrupt(stop, Interruption::Lost);
             }

@@ -35,7 +35,7 @@ impl WorkerContext {
         let Some(record) = record.filter(|it| it.lister == lister) else {
             return Ok(TaskOutcome::Lost);
         };
-        // Batches of an earlier listing are not wanted any more.
+        // With this number, workers recognise and skip batches of an earlier listing.
         let listing = record.listing;
         job.plan.is_dry_run = true;
         let (found, waiting) = mpsc::unbounded_channel::<Vec<BatchFile>>();

@@ -87,7 +87,8 @@ pub async fn run(
         worker,
         queue,
         session_pool: Arc::default(),
-        // Another version or an operator may have made the consumer.
+        // Another version of Longhaul, or an operator, may have created the consumer with another
+        // timeout.
         ack_wait: consumer.cached_info().config.ack_wait.max(ACK_WAIT_MIN),
         is_ending,
         restoring: Mutex::default(),
@@ -105,13 +106,13 @@ pub async fn run(
             Some(ended) = running.join_next() => ended.expect("a slot does not panic"),
         }
     }
-    // The slots receive it while they run.
+    // Sending fails only if no slot is running.
     let _ = end.send(true);
     while let Some(ended) = running.join_next().await {
         ended.expect("a slot does not panic");
     }
     context.session_pool.leave_all().await;
-    // The flush lets other workers take the returned work at once.
+    // After the flush, other workers can take the returned work immediately.
     context.queue.flush().await;
     Ok(())
 }
@@ -126,7 +127,8 @@ impl WorkerContext {
             };
             let worked = match delivery {
                 Ok(Some(delivery)) => self.work(&delivery).await.map(|()| true),
-                // A server that has lost the consumer is as silent as a server without work.
+                // A server that has lost the consumer sends no reply. An empty queue looks the
+                // same.
                 Ok(None) => self.queue.has_consumer().await,
                 Err(error) => Err(error),
             };
@@ -171,7 +173,7 @@ impl WorkerContext {
         };
         let record = match self.queue.record(message.job()).await {
             Err(error @ QueueError::Unreadable(_)) => {
-                // A worker of another version may be able to read it.
+                // A worker of another version may be able to read the record.
                 tracing::error!(
                     work = message.key(),
                     error = chain(&error),
@@ -302,7 +304,8 @@ impl WorkerContext {
             let (work, error) = (&task.held.key, chain(&error));
             tracing::warn!(work, error, "trying again");
             self.pause(PAUSE).await;
-            // The claim is then lost with the rest, so the work is left.
+            // If the pool had to be restored, the claim is lost, too, and the worker abandons the
+            // work.
             let _ = self.restore().await;
             let is_lost = task.interruption() == Some(Interruption::Lost)
                 || matches!(self.queue.holds(&task.held).await, Ok(false));
@@ -317,7 +320,7 @@ impl WorkerContext {
     }
 
     async fn ending(&self) {
-        // A worker ends when all senders are dropped.
+        // If the sender is dropped, the worker also ends.
         let _ = self.is_ending.clone().wait_for(|it| *it).await;
     }
 

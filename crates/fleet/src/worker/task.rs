@@ -65,7 +65,7 @@ impl ClaimedWork<'_> {
 
     /// Waits until the work is interrupted.
     pub(super) async fn stopped(&self) {
-        // The sender may be dropped with the work.
+        // If the work ends, its sender is dropped, and the wait ends with an error.
         let _ = self.stopped.clone().wait_for(Option::is_some).await;
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct Config {
     pub(super) jobs: Vec<JobConfig>,
 }
 
-/// A checked job with one destination. If a job in the file has several destinations, it becomes
-/// one value for each destination.
+/// A checked job with one destination. A job in the file that has several destinations becomes
+/// several values of this type, one for each destination.
 pub(super) struct JobConfig {
     pub(super) name: String,
     pub(super) times: JobTimes,
@@ -54,7 +54,7 @@ pub(super) struct JobConfig {
     pub(super) at: TextPosition,
 }
 
-/// A mistake, and the byte range in the file where it is.
+/// A mistake in the file, and its byte range.
 struct Problem {
     span: Range<usize>,
     message: String,
@@ -257,8 +257,8 @@ fn schedule(keys: &mut Table<'_>) -> CheckResult<Option<Schedule>> {
     Ok(Some(schedule.map_err(|it| problem(cron, &it.to_string()))?))
 }
 
-/// Refuses the first key that is neither a job's own key nor an option of `longhaul copy`. Another
-/// mistake, such as a missing key, may be the result of a misspelled key.
+/// Refuses the first key that is neither a job's own key nor an option of `longhaul copy`. The
+/// check comes first, because a misspelled key may cause other mistakes, such as a missing key.
 fn refuse_unknown(keys: &Table<'_>) -> CheckResult<()> {
     let command = Line::command();
     let is_flag = |key: &str| {
@@ -447,12 +447,12 @@ const NOT_FOR_JOBS: [&str; 4] = ["dry_run", "json", "progress", "clean"];
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// Default settle time (time for which a file must stay unchanged before it is copied) of jobs with
-/// `watch`, `on_file` or `remove_source`. Other ingest tools use the same value.
+/// Default settle time of jobs with `watch`, `on_file` or `remove_source`. A file must stay
+/// unchanged for the settle time before it is copied. Other ingest tools use the same value.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Interval at which the agent lists a watched folder even without notifications, because not every
-/// file system reports all changes.
+/// Interval at which the agent lists a watched folder even without notifications. Some file systems
+/// do not report all changes.
 const RESCAN: Duration = Duration::from_secs(600);
 
 const ON_FILE_TIMEOUT: Duration = Duration::from_secs(3600);

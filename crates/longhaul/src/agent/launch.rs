@@ -2,9 +2,9 @@
 //! for each mark file.
 //!
 //! If the mark file exists, another launcher has already started the command. This launcher then
-//! ends without starting it. It also ends if the file FACTS no longer exists, because the call is
-//! then over. The agent starts all commands through this launcher. The agent can therefore be
-//! killed at any moment, and no command runs twice.
+//! ends without starting the command. The launcher also ends if the file FACTS no longer exists,
+//! because the call is then over. The agent starts all commands through this launcher. The agent
+//! can therefore be killed at any moment, and no command runs twice.
 
 use std::{
     ffi::OsString,

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(work(config, &file))?;
-    // Running commands continue by themselves.
+    // Commands that are still running continue without the agent.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
@@ -275,7 +275,7 @@ fn make(config: JobConfig, gateways: &mut EmbeddedGateways) -> anyhow::Result<Ag
         to,
         caller,
         keep_history: config.keep_history,
-        // Accounts and rules of filters may have changed since the last run.
+        // Each run reads the accounts and the filter rules again, because they may have changed.
         make: Box::new(move || {
             let order = config.order();
             let mut settings = Settings::read(&order).map_err(|it| format!("{it:#}"))?;

@@ -57,8 +57,8 @@ fn owner(key_file: &Path, findings: &mut Findings) {
     }
 }
 
-/// Compares the clock with the modification times of the gateway's files. If the clock is behind,
-/// peers would refuse this gateway's handshakes as replays.
+/// Compares the clock with the modification times of the gateway's files. If the clock is slow,
+/// peers refuse this gateway's handshakes as replays.
 fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     let now = SystemTime::now();
     let changed = kept
@@ -78,6 +78,6 @@ fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     }
 }
 
-/// Permitted time by which a file may be newer than the clock. Network file systems may have a
-/// slightly different clock.
+/// Maximum time by which a file may be newer than the clock without a finding. Network file systems
+/// may have a slightly different clock.
 const CLOCK_AHEAD: Duration = Duration::from_secs(300);

@@ -45,7 +45,8 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Returns the recommended action for the reason that a gateway has sent to a client.
+/// Returns the recommended action for a refused client. `line` contains the reason that the gateway
+/// has sent.
 pub(super) fn cure(line: &str, target: &HostPort) -> String {
     if line.contains("no longer a peer") {
         "ask the operator of the far gateway for an invite: see above".to_owned()
@@ -81,7 +82,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
                 "make passive_ports a larger range, and the firewall's rule with it",
             );
         }
-        // Ports that the gateway itself uses at the moment are no finding.
+        // A port in use is no finding if the running gateway itself uses the port.
         let is_taken = |port: &u16| {
             let at = SocketAddr::new(listener.listen.ip(), *port);
             TcpListener::bind(at).is_err_and(|it| it.kind() == io::ErrorKind::AddrInUse)

@@ -120,7 +120,7 @@ fn knock(address: SocketAddr) -> io::Result<i32> {
     socket.connect(address)?;
     socket.set_read_timeout(Some(ICMP_TIMEOUT))?;
     socket.send(&[0])?;
-    // A gateway does not answer. ICMP causes an error.
+    // A gateway does not answer this byte. If no program listens, an ICMP message causes an error.
     match socket.recv(&mut [0; 64]) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Err(error),
         _ => {}
@@ -181,7 +181,8 @@ fn silent(
     }
 }
 
-/// Reports dropped handshakes, if their key was wrong or if they looked like replays.
+/// Reports handshakes that the gateway dropped, because their key was wrong or they looked like
+/// replays.
 fn strangers(config: &Config, snapshot: &GatewaySnapshot, findings: &mut Findings) {
     let dropped = &snapshot.dropped;
     let is_waiting = snapshot.peers.iter().any(|it| it.state != "up");

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::ssh_server;
 
-/// Connects to each SSH listener with a target as a client, until its server offers a log-in.
+/// Connects as a client to each SSH listener that has a target. Waits until the server behind the
+/// listener offers a log-in.
 pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     for listener in &config.ssh {
         let Some(target) = &listener.target else {
@@ -54,7 +55,8 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Whether a server of an allow list is an SSH server: by its port, or by its greeting.
+/// Whether the port or the greeting of a server shows that it is an SSH server. The server is in an
+/// allow list.
 pub(super) fn is_ssh(server: &HostPort, stream: &TcpStream) -> bool {
     if server.port == SSH_PORT {
         return true;

@@ -77,7 +77,7 @@ struct CancelArgs {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // A worker reports by its log. Other subcommands log only errors.
+    // A worker reports its progress in the log. All other subcommands log only errors.
     if !matches!(args.command, Command::Worker(_)) {
         logging::follow(LogLevel::Error);
     }
@@ -120,7 +120,8 @@ async fn retry_one(queue: &PoolQueue, job: &str) -> anyhow::Result<String> {
     let mut messages = Vec::new();
     for (_, letter) in &letters {
         let key = letter.key.as_deref().unwrap_or_default();
-        // The subject of a batch does not end with its key.
+        // The key shows the kind of the message, because the subject of a batch does not end with
+        // the batch's key.
         let kind = if key == order.key() { "order" } else { "batch" };
         let read = Message::read(kind, letter.payload.as_bytes());
         let message = read.context("a dead letter cannot be read")?;
@@ -133,7 +134,7 @@ async fn retry_one(queue: &PoolQueue, job: &str) -> anyhow::Result<String> {
     let is_stuck = match record.state() {
         JobState::Done => false,
         JobState::Cancelled => true,
-        // Work may be missing without a dead letter, after the loss of a disk for example.
+        // For example after the loss of a disk, work may be missing although no dead letter exists.
         _ => messages.is_empty() && queue.waiting(job).await? == 0,
     };
     if is_stuck || messages.contains(&order) {

@@ -132,7 +132,7 @@ pub(super) async fn show(args: &ShowArgs) -> anyhow::Result<()> {
         JobState::Done | JobState::Failed | JobState::Cancelled
     );
     let claims = match is_over {
-        // Claims of a finished job belong to lost workers.
+        // If a finished job has claims, they belong to lost workers and are not shown.
         true => Vec::new(),
         false => queue.claims(&args.job).await?,
     };

@@ -98,7 +98,7 @@ impl ListingPrinter {
                 path: &path,
                 reason,
             };
-            // A closed output needs no further lines.
+            // If the output is closed, this line is dropped.
             let _ = output::print(&output::json(&reason));
         } else {
             eprintln!("failed: {path}: {reason}");

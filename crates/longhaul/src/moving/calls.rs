@@ -153,7 +153,7 @@ async fn call(words: &CommandWords, file: &MovedFile) -> io::Result<Option<Strin
     let mut input = child.stdin.take().expect("it is piped");
     let json = facts.json();
     let end = async {
-        // A command may ignore the facts.
+        // A command may end without reading the facts. The write then fails.
         let _ = input.write_all(&json).await;
         drop(input);
         child.wait().await

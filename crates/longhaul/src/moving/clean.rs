@@ -21,7 +21,7 @@ pub(crate) fn clean(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let is_whole = runtime.block_on(work(orders, settings));
-    // A pending name resolution would delay the end of the program.
+    // The program does not wait for a pending name resolution.
     runtime.shutdown_background();
     is_whole.map(|is_whole| match is_whole {
         true => ExitCode::SUCCESS,

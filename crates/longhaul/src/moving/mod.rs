@@ -120,9 +120,9 @@ pub(crate) struct Order<'a> {
     pub(crate) common: &'a CommonArgs,
     /// Options for writing. `None` if the command writes no files.
     pub(crate) writing: Option<&'a WriteArgs>,
-    /// Whether a source directory becomes a subdirectory of a destination that ends in a slash.
-    /// Several source directories always become subdirectories. A shell may expand a pattern to one
-    /// source or to several, and both must give the same result.
+    /// Whether a single source directory becomes a subdirectory of a destination that ends in a
+    /// slash. Several source directories always become subdirectories. A shell may expand a pattern
+    /// to one source or to several sources, and the result must be the same.
     pub(crate) enters_destination: bool,
     pub(crate) makes_empty_directories: bool,
 }
@@ -261,7 +261,7 @@ struct PreparedJob {
 pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
     let mut settings = Settings::read_all(orders)?;
     ask_passwords(&mut settings)?;
-    // Messages of the gateway in this process are no concern of a user who copies files.
+    // A user who copies files does not need the log messages of the gateway in this process.
     logging::follow(LogLevel::Error);
     open_files::raise_limit(open_files::MOVERS_MAX);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -269,7 +269,7 @@ pub(crate) fn run(orders: &[Order<'_>]) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let code = runtime.block_on(work(orders, settings))?;
-    // A pending name resolution would delay the end of the program.
+    // The program does not wait for a pending name resolution.
     runtime.shutdown_background();
     Ok(code)
 }
@@ -384,7 +384,7 @@ impl PreparedJob {
                     () = interrupted.as_mut() => is_interrupted = true,
                 }
             }
-            // Running commands continue by themselves.
+            // Commands that are still running continue without this process.
             for call in calls.give_up() {
                 reporter.report_call(&call);
             }

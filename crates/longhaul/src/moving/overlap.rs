@@ -69,7 +69,8 @@ async fn probe(
 ) -> anyhow::Result<()> {
     let name = format!(".longhaul-{:016x}", rand_number());
     let made = join(&destination.path(), name.as_bytes());
-    // If none can be made, the destination does not exist, or permits no deletions.
+    // If the test directory cannot be made, the destination does not exist, or it permits no
+    // deletions either.
     if there.make_directory(&made).await.is_err() {
         return Ok(());
     }
@@ -99,7 +100,7 @@ async fn is_seen_above(
 
 fn is_same_host(ours: &Server, theirs: &Server, is_direct: bool) -> bool {
     let is_same_name = ours.host.eq_ignore_ascii_case(&theirs.host);
-    // Behind a gateway, the far gateway resolves the name.
+    // If the job uses a gateway, the far gateway resolves the host name.
     is_same_name
         || is_direct && {
             let theirs = addresses(theirs);
@@ -107,13 +108,13 @@ fn is_same_host(ours: &Server, theirs: &Server, is_direct: bool) -> bool {
         }
 }
 
-/// Returns the addresses of a server. Returns none if the name cannot be resolved. The later
-/// connection to the server then reports this error.
+/// Returns the addresses of a server. Returns no address if the host name cannot be resolved. The
+/// later connection to the server then reports this error.
 fn addresses(server: &Server) -> Vec<IpAddr> {
     let found = (server.host.as_str(), server.port).to_socket_addrs();
     let addresses = found.into_iter().flatten();
     let addresses = addresses.map(|it| it.ip().to_canonical());
-    // Each loopback address usually leads to the same servers.
+    // All loopback addresses usually lead to the same servers.
     addresses
         .map(|it| match it.is_loopback() {
             true => IpAddr::from([127, 0, 0, 1]),

@@ -63,7 +63,7 @@ pub(super) struct ProgressReporter {
 /// and not one line for each file.
 #[derive(Default)]
 struct RepeatedFailures {
-    /// Number of failures without a line of their own.
+    /// Number of failures that have no separate line.
     files: u64,
     /// Reasons that were printed.
     printed: HashSet<String>,
@@ -241,7 +241,7 @@ impl ProgressReporter {
             bytes_wanted: tally.bytes_wanted,
             elapsed_s: self.begun.elapsed().as_secs_f64(),
         };
-        // A closed output is no reason to stop copying.
+        // If the output is closed, the job still continues.
         let _ = output::print(&output::json(&line));
     }
 
@@ -292,7 +292,7 @@ impl ProgressReporter {
                 path: &call.path,
                 failure: call.failure.as_deref(),
             };
-            // A closed output is no reason to stop.
+            // If the output is closed, the job still continues.
             let _ = output::print(&output::json(&line));
         } else if let Some(failure) = &call.failure {
             let path = self.path_with_destination(&call.path);
@@ -307,7 +307,7 @@ impl ProgressReporter {
 
     /// Prints one line to standard output.
     fn print_line(&self, line: &str) {
-        // A closed output is no reason to stop.
+        // If the output is closed, the job still continues.
         let _ = self.bar.suspend(|| output::print(&format!("{line}\n")));
     }
 
@@ -452,19 +452,19 @@ impl ProgressReporter {
             proof,
             reason,
         };
-        // A closed output is no reason to stop copying.
+        // If the output is closed, the job still continues.
         let _ = output::print(&output::json(&line));
     }
 }
 
 impl RepeatedFailures {
-    /// Counts a failure for which another line of output states the cause. Returns false if the
-    /// failure needs a line of its own.
+    /// Counts a failure whose cause another line of output states. Returns false if the failure
+    /// needs its own line.
     fn count(&mut self, reason: &str) -> bool {
         let Some(cause) = reason.strip_prefix(DIRECTORY_FAILED) else {
             return false;
         };
-        // Without a cause, the failure of the directory has a line of its own.
+        // If the reason contains no cause, another line reports the failure of the directory.
         let is_repeated = cause.is_empty() || !self.printed.insert(cause.to_owned());
         self.files += u64::from(is_repeated);
         is_repeated

@@ -142,7 +142,8 @@ impl Settings {
         })
     }
 
-    /// Returns the destination's server and user (`None` for a local path), and its path.
+    /// Returns the server, the user and the path of the destination. A local path has no server and
+    /// no user.
     fn place(&self) -> (Option<(ServerName, String)>, Vec<u8>) {
         let trimmed = |mut path: Vec<u8>| {
             while path.len() > 1 && path.ends_with(b"/") {
@@ -177,7 +178,8 @@ impl Settings {
         }
     }
 
-    /// Returns the servers (of the source and of the destination) to which each lane connects.
+    /// Returns the servers to which each lane connects: the server of the source, and the server of
+    /// the destination.
     fn ends_at_servers(&self) -> impl Iterator<Item = &Server> {
         let ends = [self.sources.first(), Some(&self.destination)];
         ends.into_iter().flatten().filter_map(Location::server)
@@ -203,7 +205,7 @@ impl Settings {
                 .into_owned(),
             Location::Remote(remote) => remote.to_string(),
         };
-        // A slash at the end states the kind of a path, and does not identify it.
+        // A slash at the end marks a directory, but does not distinguish two paths.
         let name = |location| absolute(location).trim_end_matches('/').to_owned();
         (
             self.sources.iter().map(name).collect(),
@@ -502,7 +504,8 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
     }
 }
 
-/// Whether a source is copied into the destination under its own name, like several sources.
+/// Whether the copy of a single source is an entry of the destination directory, under the source's
+/// name. Several sources are always copied in this way.
 fn enters(source: &Location, destination: &Location) -> bool {
     let name = source.name();
     let has_name = !matches!(name.as_slice(), b"" | b"." | b"..");
@@ -600,7 +603,7 @@ mod tests {
                 "{from} {to}"
             );
         }
-        // A missing file and a link to a file keep their last name.
+        // The last name of a missing file, or of a link to a file, stays unchanged.
         assert_eq!(roots("from", "above/new").1, "new/x");
         assert_eq!(roots("above/name", "to").0, "name/x");
         let working = std::env::current_dir().expect("a folder");

@@ -88,7 +88,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let file = places::config(args.config.as_deref(), "longhaul peer [OPTIONS] <COMMAND>")?;
     let loaded = Config::load(&file);
     if let (Action::Rm(args), Err(_)) = (&args.action, &loaded) {
-        // The mistake may be in the register, and even in the peer to be removed.
+        // The mistake may be in the register, or even in the peer to be removed. Therefore the
+        // register is not read here.
         let text = std::fs::read_to_string(&file)?;
         let alone = Config::parse_with(&text, &file, &Register::default());
         return remove(
@@ -148,7 +149,7 @@ fn remove(args: &RmArgs, config: &Config, file: &Path) -> anyhow::Result<()> {
         })?;
         return report_change(config, "All open invites are withdrawn");
     };
-    // The register may also contain a peer of the configuration, by its key.
+    // The register may also contain a peer of the configuration file, with the same key.
     let peers = config.relay.peers.iter().zip(&config.relay.link.peers);
     let mut peers = peers.filter(|(peer, _)| peer.origin == PeerOrigin::File);
     let of_file = peers.find(|(peer, _)| peer.name == *name);
@@ -183,8 +184,8 @@ fn change<T>(
     change_for(config, (&text, file), change)
 }
 
-/// Changes the register. Checks the new register together with `text`, the configuration file's
-/// future text.
+/// Changes the register. Checks the new register together with `text`. The configuration file will
+/// contain `text`.
 fn change_for<T>(
     config: &Config,
     (text, file): (&str, &Path),

@@ -142,8 +142,8 @@ fn text(record: &TcpRecord) -> String {
     text
 }
 
-/// Returns the window scales of a connection as text. Adds the changes on the path that the scales
-/// and the addresses reveal.
+/// Returns the window scales of a connection as text. If the scales or the addresses show that a
+/// device on the path changed them, the text also names this change.
 fn scales(stream: &TcpStreamRecord) -> String {
     let (client, peer) = stream.client_and_peer();
     let shown = |shift: Option<u8>| shift.map_or("none".to_owned(), |shift| shift.to_string());
@@ -212,7 +212,7 @@ fn failures(record: &TcpRecord) -> Vec<String> {
 fn plot(record: &TcpRecord) -> Plot {
     let series = ways(record).into_iter().map(|(is_up, way)| {
         let intervals = record.intervals(is_up);
-        // The last interval is incomplete.
+        // The last interval is omitted, because it is incomplete.
         let whole = intervals.len().saturating_sub(1).max(1);
         let point =
             |(at, bytes): (usize, &ByteCount)| (at as f64 + 0.5, bytes.bytes() as f64 * 8.0 / 1e6);

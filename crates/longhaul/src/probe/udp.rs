@@ -80,7 +80,7 @@ fn plot(record: &UdpRecord) -> Plot {
     let span = Duration::from_nanos(record.received.span_ns.max(1));
     let seconds = ReceiverRecord::INTERVAL.min(span).as_secs_f64();
     let intervals = &record.received.interval_bytes;
-    // The last interval is incomplete.
+    // The last interval is omitted, because it is incomplete.
     let whole = intervals.len().saturating_sub(1).max(1);
     let intervals = intervals.iter().take(whole).enumerate();
     let point = |(at, bytes): (usize, &u64)| {

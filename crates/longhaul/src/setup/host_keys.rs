@@ -19,7 +19,8 @@ pub(super) struct ConfirmedKey {
 /// Fetches the host key of each server, and returns the new keys that the operator has confirmed.
 /// `accepted` contains the fingerprints that need no question.
 ///
-/// A server that does not answer, and a key without a confirmation, cause a message.
+/// The function prints a message for each server that does not answer, and for each key without a
+/// confirmation.
 ///
 /// # Errors
 /// If a host key contradicts `known_hosts`, the configured fingerprint or `accepted`.
@@ -48,8 +49,8 @@ pub(super) fn confirm(
 
 /// Adds the confirmed keys to `known_hosts`.
 ///
-/// # Errors
-/// If the file cannot be written, or has got another key of a server in the meantime.
+/// # Errors If the file cannot be written, or if another key of a server was added to the file
+/// after the confirmation.
 pub(super) fn add(far: &FarSsh, confirmed: &[ConfirmedKey]) -> anyhow::Result<()> {
     let Some(path) = &far.known_hosts else {
         return Ok(());

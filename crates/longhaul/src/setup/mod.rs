@@ -70,8 +70,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl LocationArgs {
-    /// Checks whether this user may write the configuration and the key. The caller does this
-    /// before it asks questions.
+    /// Checks whether this user may write the configuration and the key. The caller makes this
+    /// check before it asks the user questions.
     ///
     /// # Errors
     /// If a folder is not writable. The text names the command for root.

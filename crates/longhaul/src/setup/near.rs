@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let identity = key(&key_file)?;
-    // The check precedes the enrolment, which uses the invite up.
+    // The configuration is checked before the enrolment, because the enrolment uses up the invite.
     let planned = Config::parse(&document.text(), &places.config).map_err(exit::wrong_use)?;
     let mut peers = planned.relay.link.peers.iter();
     anyhow::ensure!(
@@ -137,7 +137,7 @@ enum Service {
 }
 
 impl Service {
-    /// Returns the name of the section of its listeners.
+    /// Returns the name of the configuration section for listeners of this service.
     fn section(self) -> &'static str {
         match self {
             Self::Ftp => "ftp",
@@ -167,8 +167,8 @@ impl fmt::Display for Service {
     }
 }
 
-/// Returns the service that usually has the port of `target`. Returns `None` if the port shows no
-/// service.
+/// Returns the service that usually listens at the port of `target`. Returns `None` if the port
+/// shows no service.
 fn service_of(target: Option<&str>) -> Option<Service> {
     let target: HostPort = target?.parse().ok()?;
     match target.port {
@@ -223,7 +223,8 @@ fn add(
             ("public_key", far.as_str().into()),
             ("endpoint", invite.endpoint.as_str().into()),
         ];
-        // The peer serves only the clients of its own listener, and never replaces an earlier peer.
+        // The empty list lets the peer serve only clients of its own listener. The peer therefore
+        // never replaces an earlier peer.
         if !names.is_empty() {
             peer.push(("serves", Array::new().into()));
         }
@@ -275,8 +276,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Returns the suggested address for the listener. `own` contains the addresses of listeners in the
-/// configuration. If one of them has the default FTP port, returns this address. If the default
-/// port cannot be used, returns another port and the reason.
+/// configuration. If one of these addresses has the default FTP port, returns this address. If the
+/// default port cannot be used, returns an address with another port, and the reason.
 fn usual_listen(
     own: &[String],
     bind: impl FnOnce(SocketAddr) -> io::Result<()>,
@@ -308,8 +309,8 @@ fn usual_listen(
     (other, Some(text))
 }
 
-/// Returns the suggested address for an SSH listener: the first address of `own`, or a port beside
-/// the port of the machine's own SSH server.
+/// Returns the suggested address for an SSH listener: the first address of `own`, or an address
+/// with another port than the machine's own SSH server.
 fn usual_ssh_listen(own: &[String]) -> SocketAddr {
     let own = own.iter().find_map(|it| it.parse().ok());
     own.unwrap_or(SocketAddr::from(([0, 0, 0, 0], OTHER_SSH_PORT)))
@@ -525,7 +526,7 @@ mod tests {
         let again = Invite::new(far, &endpoint);
         add(&mut document, &again, "far", &ftp(listen, &endpoint)).expect("tables");
         assert_eq!(document.changes(), "");
-        // Another far gateway gets a listener of its own, and nothing else.
+        // Another far gateway gets its own listener, and cannot get the listener of this peer.
         let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
         let told = add(&mut document, &other, "far", &ftp(listen, &endpoint));
         let told = told.expect_err("the listener has a peer").to_string();

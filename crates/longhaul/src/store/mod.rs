@@ -64,7 +64,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Returns all existing stores, sorted. Returns none if the folder does not exist.
 fn all(settings: &StoresSettings) -> anyhow::Result<Vec<StoreName>> {
     match StoreName::all_in(&settings.folder) {
-        // The gateway makes the folder when it starts, and when data moves.
+        // The folder may be missing, because the gateway makes it only when the gateway starts or
+        // data moves.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         found => found.map_err(|error| not_allowed(&settings.folder, error)),
     }

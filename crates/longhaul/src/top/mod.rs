@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "top needs a terminal; \"longhaul status\" prints the same once",
     )?;
     let at = &args.gateway.places();
-    // The first request precedes the clearing of the screen.
+    // The first request is sent before the screen is cleared.
     let first = ask(at)?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
     let shown = show(&mut terminal, at, first);

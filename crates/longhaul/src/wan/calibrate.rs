@@ -39,7 +39,7 @@ impl Calibrate {
                 "there is no measurement with this name; there are {known}, {CEILING}"
             )));
         }
-        // This must precede the first thread.
+        // The permission must be acquired before the process starts a thread.
         privilege::acquire()?;
         let bar = progress(subjects.len() as u64);
         let mut rows = Vec::new();

@@ -68,7 +68,7 @@ pub(super) struct JobCalls {
     /// Notification that command calls may be due.
     pub(super) wake: Arc<Notify>,
     pub(super) status: Arc<AgentStatus>,
-    /// Number of the job in the agent's status.
+    /// Index of the job in the agent's status.
     pub(super) number: usize,
     /// Number of command calls that have failed since the job's history last recorded a run.
     pub(super) failed: Arc<AtomicU64>,
@@ -136,8 +136,8 @@ impl JobCalls {
                         break result;
                     }
                     retries_left -= 1;
-                    // With the mark in place the launcher would take the next call for one already
-                    // made.
+                    // If the mark stayed, the launcher would not repeat the call, because a mark
+                    // means that the command was called.
                     if let Err(error) = fs::remove_file(self.mark(call.number)) {
                         tracing::warn!(job = self.job, path, %error, "the command cannot be called again");
                         break result;
@@ -155,8 +155,8 @@ impl JobCalls {
         };
         let number = call.number;
         self.on_disk(move |it| it.called(number)).await?;
-        // Remaining files are removed when the agent starts. A late launcher finds no facts, and
-        // ends.
+        // Files that cannot be removed here are removed when the agent starts. A launcher that runs
+        // late finds no facts file, and ends.
         let _ = fs::remove_file(self.facts_file(number));
         let _ = fs::remove_file(self.mark(number));
         let line = HistoryLine::Called {
@@ -205,7 +205,8 @@ impl JobCalls {
             modified_unix_s: call.modified_unix_s,
         };
         let input = self.facts_file(call.number);
-        // An earlier command may still read the present file, so a new file replaces it.
+        // A command that was called earlier may still read the present facts file. Therefore a new
+        // file replaces the present file.
         let written = input.with_extension("new");
         fs::write(&written, facts.json())?;
         fs::rename(&written, &input)?;

@@ -177,7 +177,7 @@ pub async fn run(
     for (number, _) in broken {
         table.ended(number, FAILED, &Zoned::now());
     }
-    // Interrupted runs resume.
+    // If a job has unfinished work from an earlier agent, the job starts again at once.
     open.into_iter()
         .for_each(|job| table.asked(job, &Zoned::now()));
     let notices = Arc::new(Notices::new(places.len()));
@@ -191,7 +191,8 @@ pub async fn run(
     loop {
         while let Some(number) = table.poll(&Zoned::now()) {
             let (job, runnable) = &mut places[number];
-            // The run that starts now covers all earlier notices.
+            // The run that starts now finds all earlier changes of the folder, even if the watch is
+            // lost.
             if watches[number].as_ref().is_none_or(FolderWatch::is_lost) {
                 watches[number] = watch(number, job, &notices);
             }
@@ -231,7 +232,8 @@ pub async fn run(
                     },
                     |(_, ended)| ended,
                 );
-                // After a disk error the memory fails at each use until it is opened again.
+                // After a disk error, each use of the memory file fails until the file is opened
+                // again.
                 if let Some(runnable) = runnable.take_if(|_| is_broken) {
                     if let Some(calls) = runnable.calls {
                         calls.abort();
@@ -251,8 +253,8 @@ pub async fn run(
         }
     }
     calls.shutdown().await;
-    // Another agent, or a new run of this one, may open the memories next. Disk work ends on its
-    // own thread, so the agent waits until the memories are free.
+    // Another agent, or a new run of this agent, may open the memory files next. Disk work ends on
+    // its own thread, so the agent waits until no thread uses the memory files.
     let until = Instant::now() + CLOSE_MAX;
     let memories = || places.iter().filter_map(|(_, it)| it.as_ref());
     while memories().any(|it| Arc::strong_count(&it.resident.memory) > 1) && Instant::now() < until
@@ -472,8 +474,8 @@ impl ResidentJob {
         (outcome, is_broken)
     }
 
-    /// Records that a run has finished all work. Once a day, also deletes the records of old files
-    /// that are no longer at the source.
+    /// Records that a run has finished all work. Once a day, also deletes old records whose files
+    /// are no longer at the source.
     async fn finish(&self, now_unix_s: i64) -> Result<(), String> {
         self.on_disk(JobMemory::ended).await?;
         let forgotten = self.forgotten_unix_s.load(Ordering::Relaxed);
@@ -520,7 +522,8 @@ impl ResidentJob {
                 });
                 self.calls.notify_one();
             }
-            // An earlier run may have moved the file and ended before its notification.
+            // An earlier run may have moved the file, but may have ended before it sent the
+            // notification.
             FileOutcome::Same(_) => self.calls.notify_one(),
             FileOutcome::Failed(reason) => {
                 tracing::warn!(job, path, reason, "failed");
@@ -529,7 +532,7 @@ impl ResidentJob {
                 self.write(&HistoryLine::Failed { path, reason });
             }
             FileOutcome::Warning(what) => tracing::warn!(job, path, "{what}"),
-            // The connection may still be established.
+            // This is no failure, because the connection may still be established.
             FileOutcome::Waiting(what) => tracing::warn!(job, what, "no connection yet"),
             FileOutcome::NoConnection(reason) => {
                 tracing::warn!(job, reason, "no connection");
@@ -545,7 +548,7 @@ impl ResidentJob {
 
     async fn until_ending(&self) {
         let mut is_ending = self.is_ending.clone();
-        // An error means that the sender, and so the agent, is gone.
+        // An error means that the sender was dropped, so the agent no longer exists.
         let _ = is_ending.wait_for(|it| *it).await;
     }
 }
@@ -554,7 +557,7 @@ impl ResidentJob {
 /// continues.
 async fn keep_calling(calls: Arc<JobCalls>) {
     loop {
-        // A panic in a task of its own does not end this one.
+        // The calls run in a separate task, so that a panic there does not end this task.
         let mut running = JoinSet::new();
         running.spawn(calls.clone().run());
         let job = &calls.job;

@@ -67,7 +67,8 @@ pub enum HistoryLine<'a> {
         elapsed_s: f64,
         /// Whether the run was interrupted.
         interrupted: bool,
-        /// The error, if the run could not start, ended early, or could not be recorded as ended.
+        /// The error. `None` unless the run could not start, ended early, or could not be recorded
+        /// as ended.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
@@ -180,7 +181,7 @@ impl JobHistory {
             let day = name.to_str().and_then(|it| it.strip_suffix(".jsonl"));
             let day = day.and_then(|it| Date::strptime("%Y-%m-%d", it).ok());
             if day.is_some_and(|it| it < first) {
-                // A remaining file is deleted tomorrow.
+                // If this fails, the file is deleted on the next day.
                 let _ = fs::remove_file(entry.path());
             }
         }

@@ -35,7 +35,8 @@ pub(super) fn mark_called_on(
     mark: &Path,
 ) -> io::Result<bool> {
     let (facts, mark) = (facts.as_os_str().as_bytes(), mark.as_os_str().as_bytes());
-    // Only one of two processes makes the link, and none does after the call.
+    // If two processes try to make the link, only one succeeds. After the call has ended, no
+    // process can make the link.
     match system.hard_link(facts, mark) {
         Ok(()) => {}
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
@@ -47,7 +48,7 @@ pub(super) fn mark_called_on(
         Ok(()) => Ok(true),
         Err(error) => {
             let folder = system.open_folder(parent(mark).unwrap_or_default());
-            // If the mark remains, the command is not called at all.
+            // If the mark cannot be removed, the command is not called at all.
             let _ = folder.and_then(|it| it.remove_file(&last_name(mark)));
             Err(error)
         }
@@ -59,7 +60,7 @@ fn sync_mark(system: &dyn FileSystem, mark: &[u8]) -> io::Result<()> {
     let folder = system.open_folder(parent(mark).unwrap_or_default())?;
     let file = folder.open(&last_name(mark), OpenMode::Read(LinkPolicy::Refuse))?;
     file.sync()?;
-    // The folder of the marks may be as new as the mark.
+    // The folder of the marks may be new, too, so the folders above it are also synced.
     sync_above(system, mark, FOLDERS_ABOVE)
 }
 

@@ -195,7 +195,8 @@ impl JobMemory {
             let known = texts.get(IDENTITY)?.map(|it| it.value().to_owned());
             if known.as_deref() != Some(identity) {
                 if known.is_some() {
-                    // Calls for another job's files would name paths of this job.
+                    // The records belong to a job with another source or destination. The new job
+                    // must not call commands for them.
                     transaction.delete_table(FILES)?;
                     transaction.delete_table(CALLS)?;
                     let mut numbers = transaction.open_table(NUMBERS)?;
@@ -231,7 +232,7 @@ impl JobMemory {
     pub fn started(&self, unix_ms: i64) -> Result<(), MemoryError> {
         let mut run = self.run.lock().expect("nobody panics with it");
         let last = run.number;
-        // A file that the last run did not find is gone.
+        // If the last run did not find a file, the file no longer exists, and its entry is removed.
         run.settling.retain(|_, it| it.run == last);
         run.found.clear();
         run.number += 1;
@@ -316,7 +317,8 @@ impl JobMemory {
     pub fn forget(&self, before_unix_s: i64) -> Result<(), MemoryError> {
         let run = self.run.lock().expect("nobody panics with it");
         if run.found.is_empty() {
-            // An empty run may mean a disk that is not mounted, so no file is forgotten.
+            // If the run has found no file, perhaps a disk is not mounted. Therefore no record is
+            // deleted.
             return Ok(());
         }
         let is_there = |path: &[u8]| run.found.contains(&xxh3_64(path));
@@ -423,7 +425,8 @@ impl plan::RunMemory for JobMemory {
                 let was_begun = before.is_some_and(|it| it.state == FileState::Begun);
                 let record = FileRecord::new(FileState::Taken, taken.version, at_unix_s);
                 files.insert(path.as_slice(), record.write().as_slice())?;
-                // An earlier run may have moved the file, and been killed before it recorded that.
+                // An earlier run may have moved the file, but may have been killed before it
+                // recorded the move.
                 if self.calls && (taken.is_moved || was_begun) {
                     calls.insert(number, CallRecord::of(&path, taken.version).as_slice())?;
                     number += 1;
@@ -469,7 +472,8 @@ impl RunFiles {
             }
             return now.saturating_duration_since(settling.since) >= settle;
         }
-        // If a source has more such files, the others wait for the first ones.
+        // If the source has more unsettled files, the additional files wait until the first files
+        // are settled.
         if self.settling.len() < SETTLING_MAX {
             let since = now;
             let settling = UnsettledFile {

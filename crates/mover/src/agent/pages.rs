@@ -28,7 +28,7 @@ pub async fn serve(
         section: "[agent]",
         hosts,
     };
-    // The answer names a refused host name. The log does not.
+    // A refused host name appears in the answer, but not in the log.
     ::pages::serve(listener, None, names, router, |_| false).await
 }
 

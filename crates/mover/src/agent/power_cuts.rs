@@ -81,7 +81,7 @@ impl World {
         let memory = self.open()?;
         let start = self.random.random_range(1..i64::MAX / 2);
         if memory.started(start).is_err() {
-            // The disk may hold this start or the one before it.
+            // After the failure, the disk may hold either this start or the previous start.
             let is_first = self.starts.is_empty();
             self.starts.extend((!is_first).then_some(start));
             return Err(PowerFailure);
@@ -134,7 +134,7 @@ impl World {
                 format!("{}.json", call.number),
                 format!("{}.called", call.number),
             );
-            // The remains of an earlier attempt are removed.
+            // An earlier attempt may have left the facts file.
             let _ = folder.remove_file(facts.as_bytes());
             let new = OpenMode::New;
             let written = folder.open(facts.as_bytes(), new);
@@ -158,7 +158,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks after a restart that the memory file still contains everything that it had confirmed.
+    /// Checks after a restart that the memory file still contains each change that it confirmed
+    /// before the power cut.
     fn check(&self, seed: u64) {
         let Ok(memory) = self.open() else {
             panic!("seed {seed}: the memory does not open");

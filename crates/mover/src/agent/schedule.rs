@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn a_nightly_job_runs_once_in_each_night_also_when_clocks_change() {
         let nightly = Schedule::cron("30 2 * * *").expect("cron");
-        // On 29 March 2026 Berlin has no 02:30, on 25 October it has two.
+        // On 29 March 2026, the time 02:30 does not exist in Berlin. On 25 October, it occurs
+        // twice.
         assert_eq!(
             times(
                 &nightly,

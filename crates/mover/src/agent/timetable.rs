@@ -53,7 +53,7 @@ struct ScheduledJob {
     reckoned: Zoned,
     /// Next start according to the schedule.
     scheduled: Option<Zoned>,
-    /// Next start that was caused by a change of the folder or by unfinished work of the last run.
+    /// Next start because of a change of the folder, or because of unfinished work of the last run.
     wanted: Option<Zoned>,
     is_running: bool,
     /// Number of consecutive runs with failures.
@@ -83,7 +83,7 @@ impl Timetable {
                 Schedule::Every(_) if is_new => job.scheduled = Some(now.clone()),
                 _ => job.reschedule(now),
             }
-            // Changes of the folder before the start were not reported.
+            // The folder may have changed before the agent started, so a watched job runs at once.
             job.wanted = job.times.is_watched.then(|| now.clone());
             job
         });
@@ -109,7 +109,7 @@ impl Timetable {
     }
 
     /// Returns the earliest next start of all jobs that are not running. A clock change or another
-    /// event may lead to another time.
+    /// event may change this time.
     pub fn due(&self) -> Option<Zoned> {
         let waiting = self.jobs.iter().filter(|it| !it.is_running);
         waiting.filter_map(ScheduledJob::due).min()
@@ -171,10 +171,10 @@ impl ScheduledJob {
         self.scheduled = self.times.schedule.after(&last);
     }
 
-    /// Adjusts the times of a job after the clock was put back. Otherwise a start could wait for a
-    /// time of the old clock.
+    /// Adjusts the times of a job after the clock was put back. Without this adjustment, a job
+    /// could wait until the new clock reaches a time of the old clock.
     fn follow_clock(&mut self, now: &Zoned) {
-        // A synchronised clock takes small steps.
+        // Small backward steps are ignored, because they are normal for a synchronised clock.
         let latest = later(now, CLOCK_STEP);
         let is_put_back = |it: &Zoned| *it > latest;
         if is_put_back(&self.reckoned) || self.last_start.as_ref().is_some_and(is_put_back) {

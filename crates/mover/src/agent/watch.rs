@@ -36,7 +36,7 @@ impl FolderWatch {
             match &event {
                 Ok(event) if is_removal(event, &root) => lost.store(true, Ordering::Relaxed),
                 Ok(event) if !may_bring_files(event) => return,
-                // Events that cannot be read, such as lost ones, count as changes.
+                // An error counts as a change, because events may be lost.
                 Ok(_) | Err(_) => {}
             }
             notice();

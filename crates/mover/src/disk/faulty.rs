@@ -27,7 +27,7 @@ struct Disk {
     next: u64,
     /// Number of operations until the power fails.
     until_cut: u64,
-    /// Average number of operations for one failure. 0 means that no operation fails.
+    /// Average number of operations per failure. 0 means that no operation fails.
     one_fails_in: u32,
     random: Pcg64Mcg,
     folder_syncs: u64,
@@ -230,8 +230,9 @@ impl FaultyDisk {
             node.changes.clear();
             node.names = node.synced_names.clone();
             if node.data != node.synced_data {
-                // The length is a former length of the file, or a step towards the present one.
-                // Writes lengthen the file step by step, and setting a length is one step.
+                // The file gets one of its former lengths, or a length between the last one and the
+                // present one. Writes lengthen a file gradually, but `set_len` changes the length
+                // in one step.
                 let (had, has) = (node.synced_data.len(), node.data.len());
                 let last = node.lengths.last().copied().unwrap_or(had);
                 let mut length = match disk.random.random_range(0..=node.lengths.len()) {

@@ -20,8 +20,8 @@ pub(super) fn is_being_written(file: &File) -> Option<bool> {
         let answer = unsafe { libc::fcntl(descriptor, command, argument) };
         Errno::result(answer)
     };
-    // A later writer makes the kernel send this signal while we hold the lease. The default,
-    // `SIGIO`, would end this process; `SIGURG` is ignored.
+    // If a process opens the file for writing while we hold the lease, the kernel sends this
+    // signal. The default, `SIGIO`, would end this process; `SIGURG` is ignored.
     ask(F_SETSIG, libc::SIGURG).ok()?;
     match ask(libc::F_SETLEASE, libc::F_RDLCK) {
         Ok(_) => {

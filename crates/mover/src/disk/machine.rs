@@ -62,7 +62,8 @@ impl FileSystem for MachineFileSystem {
     }
 
     fn usual_mode(&self) -> u32 {
-        // The system call that returns the mask also sets it, for all threads.
+        // The system call that returns the umask also changes the umask of all threads. Therefore
+        // the umask is read from `/proc`.
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mut lines = status.lines();
         let mask = lines.find_map(|it| it.strip_prefix("Umask:"));
@@ -98,7 +99,7 @@ impl Folder for MachineFolder {
     }
 
     fn open(&self, name: &[u8], opening: OpenMode) -> io::Result<Arc<dyn OpenFile>> {
-        // The opening of a pipe without a process at its other end must not block.
+        // Opening a pipe must not block if no process has opened the other end.
         let common = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let everybody = Mode::from_raw_mode(0o666);
         let (flags, mode) = match opening {
@@ -229,11 +230,13 @@ impl OpenFile for MachineFile {
                 || now.group == access.group
                 || fchown(&self.0, None, Some(access.group)).is_ok();
             if !has_group {
-                // The group of the new file differs, so it gets only the permissions of all users.
+                // The new file has another group. That group gets only the permissions that all
+                // users have.
                 mode = mode & !0o070 | mode & (mode & 0o007) << 3;
             }
         }
-        // If the mount determines permissions, it refuses every change, even to the present value.
+        // A mount that determines the permissions itself refuses every change, even a change to the
+        // present value.
         if now.mode & PERMISSIONS == mode {
             return Ok(());
         }
@@ -271,7 +274,7 @@ fn beneath(folder: &OwnedFd, below: &[u8]) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         for _ in 0..ATTEMPTS_MAX {
             match fs::openat2(folder, or_here(below), FOLDER, Mode::empty(), resolve) {
-                // A rename elsewhere in the tree disturbed the call.
+                // A rename in the tree, or a signal, has interrupted the call.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 opened => return opened.map_err(of_link),
             }
@@ -394,8 +397,8 @@ const MASK_TAG: u16 = 0x10;
 
 const OTHERS_TAG: u16 = 0x20;
 
-/// Umask for the case that the kernel does not show the umask of the process. With this umask, only
-/// the owner can access a new file.
+/// Umask that is assumed if the kernel does not show the umask of the process. With this umask,
+/// only the owner can access a new file.
 const UMASK: u32 = 0o077;
 
 /// Flags for opening a folder at which path resolution starts.

@@ -51,7 +51,8 @@ pub(crate) struct LocalFiles {
     /// copied files at the source.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
     syncs: Arc<SyncQueue>,
-    /// Folders whose own names were synced, or will be synced together with the next file.
+    /// Folders whose names in their parent folders were synced, or will be synced together with the
+    /// next file.
     folders: Mutex<HashSet<Vec<u8>>>,
     parts: OpenParts,
     /// Permissions of a new file in a folder without a default access control list.
@@ -293,7 +294,7 @@ impl LocalFiles {
         let stat = folder.stat(name, LinkPolicy::Follow).ok()?;
         if stat.kind == FileKind::Folder {
             let target = local(&self.system.canonical(&join(directory, name)).ok()?);
-            // Directories above that were reached by a link count as well.
+            // A directory above also counts if it was reached through a link.
             let directory = local(directory);
             let mut above = directory.ancestors().filter_map(|it| {
                 let path = it.as_os_str().as_encoded_bytes();
@@ -306,8 +307,8 @@ impl LocalFiles {
         Some(stat)
     }
 
-    /// Creates a directory. If the path is below no root, the user has named the path, and missing
-    /// parent directories are also created.
+    /// Creates a directory. A path that is below no root was named by the user. For such a path,
+    /// missing parent directories are also created.
     pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
         if self.below_root(path).is_some() {
             let place = self.place(path, LinkPolicy::Refuse)?;
@@ -336,7 +337,8 @@ impl LocalFiles {
         }
         let folder = self.system.open_folder(above)?;
         match folder.make_folder(&last_name(path)) {
-            // A link without a target is no folder either.
+            // The existing entry must be a folder. A file or a link without a target causes an
+            // error.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.system.open_folder(path).map(drop)
             }
@@ -378,8 +380,8 @@ impl LocalFiles {
                 }
                 opened => {
                     let file = opened?;
-                    // Between creation and lock, another process may have taken the part for a
-                    // leftover.
+                    // Before this process locked the part, another process may have treated the
+                    // part as a leftover and removed it.
                     if file.try_lock()? != Some(false) && place.has(&*file)? {
                         return Ok(self.parts.add(part, file));
                     }
@@ -490,8 +492,8 @@ impl LocalFiles {
             }
             _ => {
                 let access = file.stat()?.access;
-                // If the mount determines permissions, a part has other permissions, and keeps
-                // them.
+                // If the mount determines the permissions, the part has other permissions than
+                // `OWNER_ALONE`, and keeps them.
                 if access.mode == OWNER_ALONE {
                     let folder = parent(path).unwrap_or_default();
                     #[allow(clippy::disallowed_methods, reason = "drives disks")]
@@ -549,8 +551,8 @@ impl LocalFiles {
         Ok(())
     }
 
-    /// Schedules one sync of each folder above a file. Unknown programs created these folders, so
-    /// their names may not be on the disk yet.
+    /// Schedules one sync of each folder above a file. Other programs created these folders, so it
+    /// is unknown whether their names are on the disk.
     fn note_folders(&self, path: &[u8]) {
         let mut folders = self.folders.lock().expect("nobody panics with it");
         let mut folder = parent(path);
@@ -576,7 +578,8 @@ impl LocalFiles {
         let (files, ours) = (self.clone(), path.to_vec());
         let sync = move || match files.open(&ours) {
             Ok(file) => file.sync().map(|()| true),
-            // A file taken before may have been moved away since.
+            // The destination has received the file before, but a program may have moved the file
+            // away since.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         };
@@ -585,7 +588,7 @@ impl LocalFiles {
             .expect("disk work does not panic")?;
         if is_there {
             self.named(path).await?;
-            // Each file is queried once.
+            // The entry is no longer needed, because each file is queried only once.
             if let Some(synced) = &self.synced {
                 synced.lock().expect("nobody panics with it").remove(path);
             }
@@ -635,7 +638,7 @@ impl LocalFiles {
         let (place, stat) = match found {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(SourceRemoval::Removed),
-            // The file was read through a link, which the job follows.
+            // The job follows links, and has read this file through a link.
             Err(_) if self.links == LinkPolicy::Follow => return Ok(SourceRemoval::Kept),
             Err(error) => return Err(error),
         };
@@ -646,7 +649,8 @@ impl LocalFiles {
         if !is_same || stat.kind != FileKind::File {
             return Ok(SourceRemoval::Kept);
         }
-        // An unreadable file cannot be checked for writers. It cannot have been read either.
+        // A file that cannot be opened cannot be checked for writers. Such a file cannot have been
+        // read either.
         if let Ok(file) = place
             .folder
             .open(&place.name, OpenMode::Read(LinkPolicy::Refuse))
@@ -686,8 +690,8 @@ impl LocalFiles {
         })
     }
 
-    /// Opens the folder that contains a path. If the path is below no root, the user has named the
-    /// folder, so links are followed.
+    /// Opens the folder that contains a path. A path that is below no root was named by the user.
+    /// For such a path, links are followed.
     fn place(&self, path: &[u8], links: LinkPolicy) -> io::Result<FolderEntry> {
         let Some((root_path, root, rest)) = self.below_root(path) else {
             let folder = self.system.open_folder(parent(path).unwrap_or_default())?;
@@ -763,8 +767,8 @@ impl LocalFiles {
     }
 }
 
-/// Returns whether an error means that permissions cannot be changed. Either the user may not
-/// change them, or the file system has no permissions.
+/// Returns whether an error means that permissions cannot be changed. Either the user lacks the
+/// right to change them, or the file system does not store permissions.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -842,8 +846,8 @@ mod tests {
     #[test]
     fn a_new_file_has_the_permissions_of_its_folders_default_list() {
         let folder = tempfile::tempdir().expect("room");
-        // Version, and then tag, permissions and id of each entry: owner, user, group, mask and
-        // others.
+        // The list contains a version, and then the tag, the permissions and the id of each entry.
+        // The entries are owner, user, group, mask and others.
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions, id) in [
             (0x01_u16, 7_u16, u32::MAX),

@@ -42,7 +42,8 @@ impl OpenParts {
 
     /// Opens a part file. Locks the part unless this process already holds the lock.
     pub(super) fn open(&self, part: &[u8], place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
-        // Two lanes that open a part at the same time must not exclude each other.
+        // The table stays locked, so that two lanes that open a part at the same time do not
+        // exclude each other.
         let mut parts = self.lock();
         let known = parts.get(part).and_then(Weak::upgrade);
         let locked = match known {
@@ -82,7 +83,7 @@ impl OpenParts {
 fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
     let file = place.folder.open(&place.name, OpenMode::Write)?;
     let stat = file.stat()?;
-    // A second name of the file could be in any folder.
+    // A part must have no other hard link, because that link could be in any folder.
     if stat.kind != FileKind::File || stat.names > 1 {
         return Err(io::Error::other("the part was replaced by something else"));
     }
@@ -119,8 +120,8 @@ impl LockedPart {
 
 impl Drop for LockedPart {
     fn drop(&mut self) {
-        // Under the guard, a concurrent opening of the part finds it locked by this process, or
-        // free.
+        // Because of the guard, a concurrent `open` finds the part either locked by this process,
+        // or unlocked.
         let parts = self.parts.clone();
         let guard = parts.lock();
         self.locked = None;

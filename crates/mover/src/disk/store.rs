@@ -64,7 +64,8 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
         }
         let file = match folder.open(&new, OpenMode::New) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // A process was ended while it created the database, or still creates it.
+                // Another process is still creating the database, or was ended while it created the
+                // database.
                 let left = folder.open(&new, OpenMode::Write)?;
                 if lock(folder, &new, &left)? {
                     folder.remove_file(&new)?;
@@ -117,8 +118,8 @@ pub(crate) fn open_state_folder(
 
 /// Syncs the `count` folders above a path, so that the names in them survive a power cut.
 ///
-/// A folder that this process may not open is skipped. Such a folder belongs to another user, and
-/// is old enough to be on the disk already.
+/// If this process has no permission to open a folder, the folder is skipped. Such a folder belongs
+/// to another user, and is old enough to be on the disk already.
 pub(crate) fn sync_above(system: &dyn FileSystem, path: &[u8], count: usize) -> io::Result<()> {
     let mut above = parent(path);
     for _ in 0..count {

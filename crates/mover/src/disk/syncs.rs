@@ -69,7 +69,8 @@ impl SyncQueue {
             let (folders, files) = {
                 let mut waiting = self.0.lock().expect("nobody panics with it");
                 if waiting.files.is_empty() {
-                    // Folders without files wait for the first file in them.
+                    // If no file waits, changed folders stay in the queue until the next file
+                    // requests a sync.
                     waiting.is_running = false;
                     return;
                 }
@@ -98,7 +99,7 @@ impl SyncQueue {
             });
             let other = failed.clone().next().map(|it| it.1);
             for (folder, _) in failed {
-                // The folder is as unsynced as before, and so are the folders below it.
+                // This folder still needs a sync, and so do the folders below it.
                 self.changed(folder);
             }
             for (folder, answer) in files {
@@ -108,7 +109,7 @@ impl SyncQueue {
                     }
                     (Ok(()), None) => Ok(()),
                 };
-                // The receiver is gone if the run was interrupted.
+                // If the run was interrupted, the receiver was dropped.
                 let _ = answer.send(result);
             }
             sleep_until(begun + INTERVAL).await;

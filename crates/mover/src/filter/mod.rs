@@ -42,8 +42,8 @@ pub struct Rule {
     pattern: Pattern,
 }
 
-/// Limits on the size and the age of files. A file of unknown size fails every size limit, and a
-/// file of unknown time fails every age limit.
+/// Limits on the size and the age of files. A file of unknown size does not meet any size limit. A
+/// file of unknown time does not meet any age limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Smallest accepted size.
@@ -120,8 +120,8 @@ impl Filter {
         self.bounds.hold(size_bytes, modified, now_unix_s) && self.takes_path(path)
     }
 
-    /// Returns whether a directory must be listed because the filter may accept a file below it.
-    /// Only the directory's path is examined.
+    /// Returns whether the filter may accept a file below a directory. If so, the directory must be
+    /// listed. Only the directory's path is examined.
     pub fn enters(&self, directory: &[u8]) -> bool {
         for Rule { takes, pattern, .. } in &self.rules {
             if *takes && pattern.may_match_below(directory) {

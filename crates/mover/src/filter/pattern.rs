@@ -57,7 +57,8 @@ impl Pattern {
             let glob = glob.map_err(|error| wrong(error.kind().to_string()))?;
             Ok(glob.compile_matcher())
         };
-        // A slash within braces splits a name, and the parts cannot be parsed.
+        // If braces contain a slash, the split produces names that cannot be parsed, and the result
+        // is `None`.
         let names = directories.unwrap_or(&from_root).split('/');
         let names = names.filter(|it| !it.is_empty()).map(|name| match name {
             "**" => Some(NamePattern::Any),
@@ -131,8 +132,8 @@ fn check(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Changes bracket expressions so that they do not match slashes. A bracket expression may match
-/// only one byte of a name.
+/// Changes bracket expressions so that they do not match slashes, because a bracket expression must
+/// match one byte of a name.
 fn close_classes(pattern: &str) -> Result<String, &'static str> {
     let mut closed = String::new();
     let mut rest = pattern.chars().peekable();
@@ -143,13 +144,13 @@ fn close_classes(pattern: &str) -> Result<String, &'static str> {
             '[' => {
                 let negation = rest.next_if(|it| matches!(it, '!' | '^'));
                 let mut class = String::new();
-                // A bracket in the first place stands for itself.
+                // A bracket as the first character of the class stands for itself.
                 class.extend(rest.next());
                 class.extend(std::iter::from_fn(|| rest.next_if(|it| *it != ']')));
                 check_class(&class)?;
                 closed.extend(negation.map(|_| '!'));
-                // The slash stands behind a first dash or bracket, which would lose their meaning
-                // elsewhere.
+                // A dash or a bracket at the beginning must stay first to keep its meaning. The
+                // slash is inserted after it.
                 let first = class.chars().next().filter(|it| matches!(it, '-' | ']'));
                 closed.extend(first);
                 closed.extend(negation.map(|_| '/'));

@@ -124,7 +124,8 @@ fn compare_times(
     })
 }
 
-/// Tolerance for equal times in seconds, because servers truncate or round fractions of a second.
+/// Maximum difference in seconds between two times that count as equal. Servers truncate or round
+/// fractions of a second.
 const TIME_UNIT_S: i64 = 1;
 
 #[cfg(test)]

@@ -121,8 +121,8 @@ pub struct TaskFailure {
     pub retry_action: RetryAction,
     /// Description of the failure, for display.
     pub message: String,
-    /// Whether the attempt has made progress, because it has moved enough bytes. After progress,
-    /// this failure counts as the first failure of the task.
+    /// Whether the attempt has moved enough bytes to count as progress. After progress, this
+    /// failure counts as the first failure of the task.
     pub has_moved: bool,
     /// Whether the source differs from its listing or does not support pieces. If so, the file's
     /// transfer starts again, and the listed modification time is ignored.
@@ -134,12 +134,12 @@ pub struct TaskFailure {
 pub enum PlannerAction {
     /// Open a lane: connect to the servers and log in.
     Open {
-        /// Number of the lane.
+        /// Index of the lane.
         lane: usize,
     },
     /// Assign a task to a lane.
     Work {
-        /// Number of the lane.
+        /// Index of the lane.
         lane: usize,
         /// Identifier of this attempt. The lane's events for the task carry the same identifier.
         id: TaskId,

@@ -28,7 +28,7 @@ pub(super) struct ExtraFiles {
     kept: HashSet<(usize, RelativePath)>,
     /// Files to move once a destination directory of the same name has been removed.
     replacing: HashMap<(usize, RelativePath), File>,
-    /// Number of all entries that the destination has listed.
+    /// Number of entries in all listings of the destination.
     there: u64,
     is_overfull: bool,
     stage: DeletionStage,
@@ -53,8 +53,8 @@ impl ExtraFiles {
         self.stage == DeletionStage::Done
     }
 
-    /// Marks a directory and all its parent directories as not removable, because an entry in the
-    /// directory is kept.
+    /// Records that a directory and all its parent directories must not be removed, because an
+    /// entry in the directory is kept.
     pub(super) fn keep(&mut self, root: usize, path: &RelativePath) {
         let mut next = Some(path.clone());
         while let Some(path) = next {
@@ -65,7 +65,8 @@ impl ExtraFiles {
         }
     }
 
-    /// Marks the directory that contains this path, and all its parents, as not removable.
+    /// Records that the directory that contains this path must not be removed. The same applies to
+    /// its parent directories.
     pub(super) fn keep_above(&mut self, root: usize, path: &RelativePath) {
         if let Some(parent) = path.parent() {
             self.keep(root, &parent);
@@ -172,7 +173,7 @@ impl Planner {
         }
     }
 
-    /// Returns whether an empty listing of the source is not trusted, because it would cause
+    /// Returns whether an empty listing of the source is suspicious, because it would cause
     /// deletions. The listing may be empty by mistake, for example because a disk is not mounted.
     fn is_suspicious(&self, directory: &Directory, extra_files: &[ListingEntry]) -> bool {
         let Some(deletion) = self.options.deletion() else {

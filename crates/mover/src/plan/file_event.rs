@@ -5,7 +5,7 @@ use super::{event::ContentProof, task::RelativePath, version::FileVersion};
 /// Record of the outcome of a file or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEvent {
-    /// Number of the root (a source that the user named).
+    /// Index of the root (a source that the user named).
     pub root: usize,
     /// Path below the root.
     pub path: RelativePath,

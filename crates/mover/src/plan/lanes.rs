@@ -248,6 +248,6 @@ pub(super) fn backoff(failures: u32) -> Duration {
 
 const BACKOFF_MAX_S: u64 = 60;
 
-/// Pause before one more lane is permitted. Within minutes, other users' connections may end. At
-/// this interval, the cost of a refused attempt is small.
+/// Pause before one more lane is permitted. Connections of other users may end within minutes. At
+/// this interval, a refused attempt costs little.
 const GROWS_AFTER: Duration = Duration::from_secs(2 * 60);

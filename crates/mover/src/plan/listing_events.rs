@@ -293,7 +293,7 @@ impl Planner {
         there: Option<&ListingEntry>,
         now: Instant,
     ) -> Option<File> {
-        // Listings of this machine have no zone.
+        // Times in listings of this machine depend on no time zone.
         let has_zone = self.options.source_has_zone || self.options.destination_has_zone;
         let has_times = has_zone && !self.options.is_check() && !self.options.compares_content;
         if !has_times || file.link.is_some() || self.tree.node(directory).shifts.is_over() {
@@ -304,7 +304,8 @@ impl Planner {
             .filter(|_| self.options.source_has_zone && !self.removes_sources())
             .and_then(|it| it.taken(&file.path));
         let known = taken.or_else(|| {
-            // A source is removed only if the destination has it with its time.
+            // A job that removes sources requires that the destination's file has the time of the
+            // source file.
             let there = there.filter(|it| it.kind == EntryKind::File && !self.removes_sources())?;
             Some(FileVersion {
                 size_bytes: there.size_bytes,
@@ -359,8 +360,8 @@ impl Planner {
         for HeldFile { file, found, .. } in shifted {
             self.tally.found += 1;
             if let Some(memory) = &self.options.memory {
-                // The memory counts the file as seen, and learns its new time when its outcome is
-                // recorded.
+                // This call records that the run has found the file. The memory stores the file's
+                // new time together with the outcome.
                 memory.standing(&file, found);
             }
             self.same(file);
@@ -464,8 +465,8 @@ impl Planner {
         match decide(&file, there, &self.options) {
             FileDecision::Move => return Some(self.wanted(file)),
             FileDecision::Compare => self.compare_content(file),
-            // The destination was listed before the source. A file removed there since may have
-            // appeared at the source again.
+            // The destination was listed before the source. Meanwhile, a program may have moved the
+            // file from the destination back to the source.
             FileDecision::Skip => match there.filter(|_| self.removes_sources()) {
                 Some(there) => {
                     let task = Task::LookAgain(file, there.clone());
@@ -475,7 +476,7 @@ impl Planner {
             },
             FileDecision::KeepNewer => self.keep_newer(file),
             FileDecision::Conflict(kind) => match kind {
-                // A link replaces a file, and a file replaces a link.
+                // In a sync, a link may replace a file, and a file may replace a link.
                 EntryKind::Symlink { .. } | EntryKind::File if self.options.is_sync() => {
                     return Some(self.wanted(file));
                 }
@@ -561,8 +562,8 @@ impl Planner {
         }
     }
 
-    /// Returns whether a file was changed shortly before the job began. A program may still be
-    /// writing such a file.
+    /// Returns whether a file was changed so shortly before the job began that a program may still
+    /// be writing it.
     fn is_unsettled(&self, file: &File) -> bool {
         let since = |it: ModifiedTime| self.options.begun_unix_s - it.unix_s;
         let settle_s = self.options.settle_s;

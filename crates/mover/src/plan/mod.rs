@@ -131,8 +131,8 @@ impl Planner {
         match event {
             LaneEvent::Opened { depth } => self.lanes.opened(lane, depth),
             LaneEvent::Refused(failure) => {
-                // A lane that aborted a transfer connects again, and may have received work
-                // meanwhile.
+                // A lane that aborted a transfer connects again. While the lane connects, it may
+                // have received tasks.
                 self.take_back(lane);
                 self.refused(lane, failure, now);
             }
@@ -157,9 +157,10 @@ impl Planner {
                     self.lanes.shrink(now);
                 }
                 match given {
-                    // The lanes with the pieces fetch the rest.
+                    // A failed help task is not repeated, because the lanes with the pieces move
+                    // all bytes.
                     Some(given) if matches!(given.queued.task, Task::Help(_)) => {}
-                    // Other lanes continue, and take the task later.
+                    // Other lanes are open, and one of them receives the task later.
                     Some(given) if is_full && self.lanes.is_any_open() => {
                         self.queue.push(given.queued);
                     }
@@ -180,8 +181,8 @@ impl Planner {
         self.queue.is_empty() && self.lanes.busy().next().is_none()
     }
 
-    /// Puts the tasks of a lane that has lost its connections back into the queue. Tasks to help
-    /// another lane are dropped.
+    /// Puts the tasks of a lane back into the queue, because the lane has lost its connections.
+    /// Tasks to help another lane are dropped.
     fn take_back(&mut self, lane: usize) {
         for given in self.lanes.close(lane) {
             if !matches!(given.queued.task, Task::Help(_)) {
@@ -283,12 +284,13 @@ impl Planner {
 
     fn refused(&mut self, lane: usize, failure: TaskFailure, now: Instant) {
         let failures = self.lanes.refused(lane, now);
-        // No further lane opens for help until the next request. Lanes that connect may help.
+        // Only lanes that are already connecting may still help. No further lane is opened for help
+        // until the next request.
         self.queue.keep_helpers(self.lanes.connecting());
         // A lane that still connects may succeed.
         let others_may_do = self.lanes.is_any_open() || self.lanes.is_any_opening();
-        // After a successful log-in the credentials are right, and a full server may refuse a
-        // log-in.
+        // If a log-in has succeeded before, the credentials are right, and the server is probably
+        // full.
         let is_for_good = match failure.retry_action {
             RetryAction::GiveUpServer => true,
             RetryAction::LogInAgain => !self.lanes.has_opened(),
@@ -342,7 +344,8 @@ impl Planner {
         if failure.is_anew
             && let Task::Move(file) | Task::Join(file) = &mut queued.task
         {
-            // The listed size limits the transfer if the source no longer states a size.
+            // The listed size is kept. It limits the transfer if the source no longer states a
+            // size.
             file.modified = None;
             let file = file.clone();
             if let Task::Join(_) = queued.task {
@@ -395,14 +398,14 @@ impl Planner {
                 if fate.is_some() {
                     self.queue.drop_helpers(file);
                 }
-                // For files that were to start again, the last piece reports the failure.
+                // If the file was to start again, its last piece reports the failure.
                 if !is_first && fate != Some(NextStep::Anew) {
                     return;
                 }
             }
             Task::Help(_) => return,
             Task::Move(file) => self.pieces.forget(file),
-            // The files from an interrupted listing are moved.
+            // The held files of the interrupted listing are compared and moved as usual.
             Task::ListSource(directory) => {
                 let held = self.tree.node(directory).shifts.end();
                 self.choose_held(directory, held);

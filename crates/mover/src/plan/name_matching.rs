@@ -28,8 +28,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct DoubtfulEntries {
     directories: BTreeMap<(usize, RelativePath), DoubtfulDirectory>,
-    /// How the destination treats two kinds of names: names with non-ASCII characters, and names
-    /// with leading or trailing blanks or a trailing dot.
+    /// The destination's treatment of two kinds of names: names with non-ASCII characters, and
+    /// names with leading or trailing blanks or a trailing dot.
     behaviours: [NameTreatment; 2],
 }
 
@@ -65,7 +65,7 @@ struct DoubtfulUpload {
     is_asked: bool,
 }
 
-/// How a destination treats one kind of names.
+/// A destination's treatment of one kind of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum NameTreatment {
     #[default]
@@ -112,8 +112,8 @@ impl NameForms {
         self.seen.get(&form(name)).is_some_and(|it| it.is_unlisted)
     }
 
-    /// Records a name of the source, and compares it with earlier names. `there` is the
-    /// destination's listing.
+    /// Records a name from the source's listing, and compares it with earlier names of that
+    /// listing. `there` is the destination's listing.
     pub(super) fn note(&mut self, entry: &ListingEntry, there: &DestinationListing) -> NameMatch {
         let form = form(&entry.name);
         let is_listed = there.entries.contains_key(&entry.name);
@@ -285,7 +285,7 @@ impl Planner {
             if forms.insert(form(&entry.name)) {
                 self.settle_twin(directory, entry, &alike, &listed, now);
             } else {
-                // The entry waits until the first one is at the destination.
+                // The entry waits until the first entry with the same form is at the destination.
                 later.push((entry, alike));
             }
         }
@@ -371,8 +371,8 @@ impl Planner {
         match there {
             Some(there) if is_other => self.take_one(directory, entry, Some(there), None, now),
             Some(_) => self.fall_together(directory, &entry),
-            // The similar entry is at the destination. A query shows whether it answers to this
-            // name as well.
+            // The similar entry is at the destination. A query shows whether the destination also
+            // finds that entry by this name.
             None => {
                 let task = Task::FindEntry(directory.clone(), entry);
                 self.queue.push(QueuedTask::new(task));
@@ -430,7 +430,7 @@ impl Planner {
         for (entry, _) in doubt.twins {
             let path = directory.path.join(&entry.name);
             if self.options.is_dry_run {
-                // Without a dry run, its directory would be made first.
+                // A run without `--dry-run` would first make the directory of this entry.
                 let why =
                     "another name of the source differs in case, Unicode form or blanks alone";
                 self.leave_out(directory.root, path, why);
@@ -500,7 +500,7 @@ pub(super) fn form(name: &[u8]) -> u64 {
     let mut folded = folded(name);
     for byte in &mut folded {
         if byte.is_ascii_whitespace() {
-            // Some servers store blanks in this form.
+            // Some servers store a blank as an underscore.
             *byte = b'_';
         }
     }

@@ -171,7 +171,7 @@ impl DeletionMax {
     pub(super) fn allows(self, deleted: u64, there: u64) -> bool {
         match self {
             Self::Entries(max) => deleted <= max,
-            // A fraction such as 29 % is not exact in binary.
+            // The tolerance is needed because a fraction such as 29 % is not exact in binary.
             Self::Share(max) => deleted as f64 <= max * there as f64 + 1e-6,
             Self::Usual => deleted <= DELETED_FEW.max(there / 10),
         }

@@ -16,8 +16,8 @@ use super::{task::File, version::FileVersion};
 /// Files of one listing whose times have shifted, compared with their known times.
 #[derive(Debug, Default)]
 pub(super) struct Shifts {
-    /// Whether no more files are held. A known file with its old time shows that the time zone is
-    /// unchanged.
+    /// Whether the module holds no further files. If a known file has its old time, the time zone
+    /// is unchanged, and no further files are held.
     is_over: bool,
     /// Number of known files whose times have changed by an amount that is not a multiple of a
     /// quarter hour.

@@ -48,7 +48,7 @@ impl fmt::Display for RelativePath {
 /// A file to move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Number of the root (a source that the user named) that contains the file.
+    /// Index of the root that contains the file. A root is a source that the user named.
     pub root: usize,
     /// Path below the root, at the source and at the destination. Empty if the root itself is a
     /// file.
@@ -74,7 +74,7 @@ impl File {
 /// A root or a directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Number of the root (a source that the user named).
+    /// Index of the root (a source that the user named).
     pub root: usize,
     /// Path below the root.
     pub path: RelativePath,
@@ -83,7 +83,7 @@ pub struct Directory {
 /// A file or a directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RootedPath {
-    /// Number of the root (a source that the user named).
+    /// Index of the root (a source that the user named).
     pub root: usize,
     /// Path below the root.
     pub path: RelativePath,
@@ -98,7 +98,7 @@ pub struct TaskId(pub u64);
 pub enum Task {
     /// Determine the kind of a root at the source, and whether its destination exists.
     Probe {
-        /// Number of the root (a source that the user named).
+        /// Index of the root (a source that the user named).
         root: usize,
     },
     /// Create a directory at the destination. If the directory is a root, also create its parents.
@@ -108,7 +108,7 @@ pub enum Task {
     /// Create the destination directory for a root that is a file. Also create the parents of that
     /// directory.
     MakeParents {
-        /// Number of the root (a source that the user named).
+        /// Index of the root (a source that the user named).
         root: usize,
         /// Path of the directory at the destination, as [`Task::Probe`] has reported it.
         path: Vec<u8>,

@@ -140,7 +140,7 @@ impl World {
                     break;
                 }
                 self.coming.pop();
-                // Events of a lane that has lost its connections are gone.
+                // If the lane has lost its connections, its event was removed.
                 let Some((lane, event)) = self.events.remove(&number) else {
                     continue;
                 };
@@ -390,7 +390,7 @@ fn a_server_that_nobody_can_reach_ends_the_job_with_its_reason() {
     assert_eq!((tally.moved, tally.failed), (0, 1));
     let reason = FileOutcome::Failed("it was not to be".to_owned());
     assert_eq!(world.notes.last().map(|it| &it.result), Some(&reason));
-    // 1 + 2 + 4 + 8 + 16 s between six attempts.
+    // The five pauses between six attempts are 1, 2, 4, 8 and 16 s.
     assert!(world.now >= Duration::from_secs(31) && world.now < Duration::from_secs(40));
 }
 

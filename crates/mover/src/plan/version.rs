@@ -12,8 +12,8 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// Returns the version with the size and the time that the transfer has observed. If listings
-    /// report less precise times, the listed time is kept.
+    /// Returns the version with the size and the time that the transfer has observed. If the listed
+    /// time is less precise than one second, the listed time is kept.
     pub fn seen(self, bytes: u64, modified_unix_s: Option<i64>) -> Self {
         let is_exact = |it: &ModifiedTime| it.precision == TimePrecision::Second;
         let seen = modified_unix_s.map(|unix_s| ModifiedTime {
@@ -41,7 +41,7 @@ impl FileVersion {
         let is_same_time = match (self.modified, other.modified) {
             (Some(ours), Some(theirs)) => {
                 let unit_s = match ours.precision.max(theirs.precision) {
-                    // The same source reports the same second.
+                    // Two listings of an unchanged file report the same second.
                     TimePrecision::Second => 0,
                     TimePrecision::Minute => 60,
                     TimePrecision::Day => 86_400,

@@ -28,7 +28,7 @@ pub(super) struct ControlConnection {
     needs_flush: bool,
     /// Commands that wait until the server has replied to earlier commands.
     unsent: VecDeque<Vec<u8>>,
-    /// Number of final replies that the server has not sent yet. Before its arrival, the greeting
+    /// Number of final replies that the server has not sent yet. Until the greeting has arrived, it
     /// also counts as a final reply.
     on_wire: usize,
     /// Whether commands are sent before the replies to earlier commands have arrived.
@@ -121,7 +121,7 @@ impl ControlConnection {
         Ok(PendingReply { verb, ticket })
     }
 
-    /// Sends queued commands, but only as many as pipelining permits. Does not wait for a reply.
+    /// Sends as many queued commands as pipelining permits. Does not wait for a reply.
     pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
         match timeout(self.reply_timeout, self.push()).await {
             Ok(result) => result,
@@ -129,7 +129,7 @@ impl ControlConnection {
         }
     }
 
-    /// Sends queued commands, but only as many as pipelining permits. This method is cancel safe.
+    /// Sends as many queued commands as pipelining permits. This method is cancel safe.
     async fn push(&mut self) -> Result<(), ServerError> {
         loop {
             while self.pipelines || self.on_wire == 0 {
@@ -172,7 +172,7 @@ impl ControlConnection {
                 return Ok(reply);
             }
             if let Err(error) = self.receive().await {
-                // A reply with the reason may have preceded the end.
+                // The reply may have arrived before the connection ended.
                 return self.arrived(sent).ok_or(error);
             }
         }
@@ -262,7 +262,7 @@ impl ControlConnection {
         let Some(io) = &mut self.io else {
             return;
         };
-        // The server may have ended the connection before.
+        // The server may already have ended the connection.
         let _ = io.shutdown().await;
         let mut bytes = [0; 4096];
         while io.read(&mut bytes).await.is_ok_and(|it| it > 0) {}
@@ -303,7 +303,8 @@ impl ControlConnection {
                 return Err(ServerError::Full(answer.reply));
             }
             if self.on_wire == 0 {
-                // From here on replies cannot be assigned to commands.
+                // The server has sent a reply without a command. Further replies cannot be assigned
+                // to commands.
                 return Err(self.useless(NOT_ASKED_FOR));
             }
             if answer.reply.class() != ReplyClass::Preliminary {

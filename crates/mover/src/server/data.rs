@@ -46,8 +46,8 @@ pub(super) enum DataOrigin {
     Here(Arc<Listener>),
 }
 
-/// Parameters with which a session's data connections are opened. The session can send commands at
-/// the same time.
+/// Parameters with which a session's data connections are opened. They are separate from the
+/// session, so that the session can send commands meanwhile.
 #[derive(Clone)]
 pub(super) struct DataDial {
     dial: Arc<Dial>,
@@ -57,9 +57,9 @@ pub(super) struct DataDial {
 }
 
 impl Session {
-    /// Requests the data port of a download that will begin soon, together with the next command.
-    /// The request in advance avoids one round trip. The function does nothing in active mode, at a
-    /// gateway, or if the server does not accept pipelined commands.
+    /// Requests the data port of a download that will begin soon. The request is sent together with
+    /// the next command, which avoids one round trip. The function does nothing in active mode, at
+    /// a gateway, or if the server does not accept pipelined commands.
     ///
     /// # Errors
     /// [`ServerError`] if the command cannot be sent.
@@ -97,7 +97,7 @@ impl Session {
     /// Requests a data connection in passive mode, to a port of the server.
     pub(super) fn ask_for_passive(&mut self) -> Result<DataRequest, ServerError> {
         if let Some((asked, _)) = self.port_ahead.take() {
-            // The server closes the earlier port.
+            // The new request makes the server close the earlier port.
             self.control.disregard(asked.sent());
         }
         let form = self.passive;
@@ -231,7 +231,7 @@ impl DataDial {
         let accepting = timeout(self.dial.reply_timeout, async {
             loop {
                 let (connection, from) = listener.accept().await?;
-                // Strangers who found the port first are ignored.
+                // A connection from another address than the server's is ignored.
                 if from.ip().to_canonical() == self.server.to_canonical() {
                     return Ok::<_, io::Error>(connection);
                 }
@@ -299,7 +299,7 @@ mod tests {
             accepted.peer_addr().expect("a pipe"),
             dialled.local_addr().expect("a pipe")
         );
-        // The port was dropped.
+        // The listener of the port was dropped before.
         let refused = data.connect(DataOrigin::At(at)).await;
         let Err(ServerError::Data(error)) = refused else {
             panic!("{refused:?}");

@@ -158,8 +158,8 @@ impl Dial {
     }
 
     /// Improves the error of a refused log-in. The new error names TLS if the log-in requires TLS.
-    /// If the greeting came from a server, a gateway's listener leads to one fixed server. The new
-    /// error then names the listener as the cause.
+    /// If the greeting behind a gateway's listener comes from a server, the listener leads to one
+    /// fixed server. The new error then names the listener as the cause.
     pub(super) fn explain(&self, error: ServerError, greeting: &Reply) -> ServerError {
         let error = match error {
             ServerError::LogIn(reply) if self.lacks_tls(&reply) => {
@@ -188,9 +188,9 @@ impl Dial {
         }
     }
 
-    /// Returns whether a log-in was refused because the URL requests no TLS. Behind a gateway, only
-    /// the gateway's own refusal counts. The gateway's configuration may determine the TLS to the
-    /// server.
+    /// Returns whether a log-in was refused because the URL requests no TLS. If the mover uses a
+    /// gateway, only the gateway's own refusal counts. The gateway's configuration may determine
+    /// whether the gateway uses TLS to the server.
     fn lacks_tls(&self, reply: &Reply) -> bool {
         let is_of_first_hop = self.route == Route::Direct || is_gateways_tls_refusal(reply);
         self.server.scheme == Scheme::Ftp && is_of_first_hop && requires_tls(reply)
@@ -217,8 +217,8 @@ impl Dial {
             mode,
             verify: self.verify.clone(),
         };
-        // TLS 1.2 is required, since its sessions can be resumed any number of times. Some servers
-        // insist on that for data.
+        // Some servers require that each data connection resumes the TLS session. TLS 1.2 is used,
+        // because its sessions can be resumed any number of times.
         Connector::new_tls12(&tls).map_err(|error| ServerError::TlsSettings(error.to_string()))
     }
 
@@ -347,8 +347,8 @@ async fn connect_to(address: SocketAddr, reply_timeout: Duration) -> io::Result<
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
     tcp.set_nodelay(true)?;
-    // A firewall forgets connections without traffic, and a control connection is idle for as long
-    // as data moves.
+    // A control connection is idle while data moves, and a firewall forgets connections without
+    // traffic.
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
         .with_interval(KEEPALIVE_INTERVAL);

@@ -94,7 +94,8 @@ pub enum ServerError {
     Tls {
         /// The host name that the certificate must contain.
         host: String,
-        /// Whether the certificate is of a gateway's listener. Otherwise it is of a server.
+        /// Whether the certificate belongs to a gateway's listener. If false, it belongs to a
+        /// server.
         is_of_gateway: bool,
         /// The reason. If the certificate is not accepted, the reason states why.
         #[source]
@@ -124,8 +125,8 @@ pub enum ServerError {
     /// The size that the server reports differs from the number of bytes sent.
     #[error("the server has {} bytes of {expected}", got.map_or("an unknown number of".to_owned(), |it| it.to_string()))]
     Short {
-        /// Size at the server in bytes. `None` if the server did not report it, although it reports
-        /// the sizes of other files.
+        /// Size at the server in bytes. `None` if the server did not report this size, although the
+        /// server reports the sizes of other files.
         got: Option<u64>,
         /// Number of bytes sent.
         expected: u64,
@@ -355,8 +356,8 @@ impl ServerError {
             | Self::TooEarly(_)
             | Self::Cut
             | Self::NoPort(_) => RetryAction::Reconnect,
-            // Codes 425 and 426 concern the data connection. 450, 451 and 452 concern the file at
-            // present.
+            // Codes 425 and 426 concern the data connection. Codes 450, 451 and 452 report a
+            // temporary problem with the file.
             Self::Refused { reply, .. } if reply.is_temporary() => RetryAction::Retry,
             Self::Short { .. } | Self::Endless(_) | Self::Unreached => RetryAction::Retry,
             Self::Http(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
@@ -374,8 +375,8 @@ impl ServerError {
     }
 }
 
-/// Returns whether a refusal of `RNFR` may be a missing permission. A file that is absent is
-/// another cause.
+/// Returns whether a missing permission may be the cause of a refused `RNFR`. A missing file is
+/// another possible cause.
 fn may_forbid_renames(reply: &Reply) -> bool {
     let text = reply.to_string().to_ascii_lowercase();
     let is_absent = ["no such file", "not found"]

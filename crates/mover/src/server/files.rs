@@ -66,7 +66,7 @@ impl Session {
             result => return result,
         };
         // Some servers do not replace files by a rename, so the old file gets an unused name first.
-        // If that is refused as well, the refusal has another reason.
+        // If the server also refuses this rename, the first refusal has another reason.
         let aside = part_path(to, random_digits(), ASIDE);
         if self.rename_once(to, &aside).await.is_err() {
             return Err(ServerError::Refused {
@@ -170,7 +170,7 @@ impl Session {
         argument.extend_from_slice(path);
         let verb = match (self.features.set_modified, self.sets_time_by_mdtm) {
             (true, _) => "MFMT",
-            // vsftpd accepts a time in front of the name.
+            // vsftpd accepts a time in front of the name in an `MDTM` command.
             (false, true) => "MDTM",
             (false, false) => return Ok(None),
         };
@@ -222,7 +222,7 @@ impl Session {
         }
         let mut asked = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
-            // A name that cannot be sent cannot be moved either.
+            // If a name cannot be sent, the file cannot be moved at all, so its time is not needed.
             if let Ok(sent) = self.control.send("MDTM", &join(directory, &entry.name)) {
                 asked.push((at, sent));
             }

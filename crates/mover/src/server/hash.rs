@@ -179,8 +179,8 @@ impl Session {
 
 const STEP_BYTES: usize = 1024 * 1024;
 
-/// Longest time that a server may need to compute a hash. A server that reads 300 MB/s can read 1
-/// TB in this time.
+/// Longest time that a server may need to compute a hash. At 300 MB/s, a server can read 1 TB in
+/// this time.
 const HASH_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -49,8 +49,9 @@ impl Session {
         let_in(reply)?;
         let settings = self.ask_settings()?;
         if self.control.pipelines() {
-            // All commands take one round trip, except STAT, which vsftpd answers a round trip
-            // late. Its greeting names it in any case. The need to request UTF-8 is not known yet.
+            // All commands together take one round trip. STAT is omitted, because vsftpd answers
+            // STAT one round trip late, and the greeting already names vsftpd. The mover does not
+            // know yet whether it must request UTF-8.
             let extras = self.ask_extras(false, !self.lists_hidden_by_option)?;
             return self.settled_at_once(settings, extras).await;
         }
@@ -64,8 +65,8 @@ impl Session {
         let user = self.control.send("USER", &self.dial.logon())?;
         let mut answered = None;
         if !self.dial.may_hurry_password() {
-            // A server that requires TLS refuses the name. The password then has not been sent
-            // unencrypted.
+            // A server that requires TLS refuses the user name. The password follows only after the
+            // reply, so it is not sent unencrypted.
             let reply = self.control.last(user).await?;
             if reply.class() != ReplyClass::Intermediate {
                 let_in(reply.clone())?;
@@ -78,11 +79,11 @@ impl Session {
             false => None,
         };
         let settings = self.ask_settings()?;
-        // An older gateway forwards the command to a server, which refuses it.
+        // An older gateway forwards the command to a server. The server refuses the command.
         let wait = wait::argument(self.dial.reply_timeout.max(WAIT_LEAST));
         let wait = self.control.send("SITE", wait.as_bytes())?;
         self.control.disregard(wait);
-        // The need to request UTF-8 is not known yet.
+        // The mover does not know yet whether it must request UTF-8.
         let extras = self.ask_extras(false, true)?;
         let mut reply = match answered {
             Some(reply) => reply,
@@ -111,7 +112,7 @@ impl Session {
         }
         self.read_optional_replies(extras).await?;
         if self.features.utf8 && !self.home.as_ref().is_none_or(|it| it.is_ascii()) {
-            // The directory of the log-in may have another name since.
+            // With UTF-8 enabled, the server may report another name for the login directory.
             self.home = None;
         }
         Ok(())
@@ -140,7 +141,8 @@ impl Session {
         let reply = control.last(settings.features).await?;
         self.features = Features::from_reply(&reply);
         control.done(settings.binary).await?;
-        // vsftpd sets times by MDTM. Another server looks for a file with an odd name.
+        // vsftpd sets times by `MDTM TIME NAME`. Any other server looks for a file with the odd
+        // name `TIME NAME`.
         self.sets_time_by_mdtm = self.features.modified && !self.features.set_modified;
         Ok(())
     }
@@ -155,7 +157,7 @@ impl Session {
             true => Some(control.send("STAT", b"")?),
             false => None,
         };
-        // Alone the query would cost a round trip, so it is sent when required.
+        // Without pipelining, the query would cost a round trip, so it is sent only when required.
         let home = match control.pipelines() {
             true => Some(control.send("PWD", b"")?),
             false => None,

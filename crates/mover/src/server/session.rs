@@ -72,7 +72,8 @@ impl Session {
     /// [`ServerError`] if the server cannot be reached or refuses the log-in.
     pub async fn open(dial: &Dial) -> Result<Self, ServerError> {
         let connector = dial.tls().map(|mode| dial.connector(mode)).transpose()?;
-        // A server without TLS 1.2 is connected once more, with a newer version.
+        // If a server does not support TLS 1.2, the mover connects again with a newer version of
+        // TLS.
         let newer = |error: &ServerError| match (&connector, error) {
             (Some(connector), ServerError::Tls { source, .. }) => {
                 connector.fallback_for_tls12(source)
@@ -196,7 +197,7 @@ impl Session {
 
     /// Sends `QUIT` without waiting for the reply, and closes the connection.
     pub async fn close(mut self) {
-        // The server may have disconnected before.
+        // The server may already have disconnected.
         if self.control.send("QUIT", b"").is_ok() {
             let _ = self.control.flush().await;
         }
@@ -212,16 +213,18 @@ impl Session {
     pub(crate) async fn hang_up(&mut self) {
         self.is_moving = true;
         let ending = async {
-            // A server with an unanswered command reads no other command first.
+            // A server that has not replied to an earlier command does not read `QUIT` yet.
             if self.control.is_at_rest()
                 && let Ok(quit) = self.control.send("QUIT", b"")
             {
-                // Some servers ignore it, and others wait for the end of this side.
+                // Some servers ignore `QUIT`. Other servers wait until the mover has closed its
+                // side.
                 let _ = timeout(QUIT_TIMEOUT, self.control.last(quit)).await;
             }
             self.control.end().await;
         };
-        // A server that does not end the connection stays occupied.
+        // If the server does not close the connection in time, it still counts the connection as
+        // open.
         let _ = timeout(LEAVE_TIMEOUT, ending).await;
         self.control.close();
     }
@@ -234,8 +237,8 @@ impl Session {
             lines.any(|line| String::from_utf8_lossy(line).contains(word))
         };
         let is_by_processes = says("vsFTPd") || says("ProFTPD") || says("Pure-FTPd");
-        // Pure-FTPd reads commands during a transfer, searches them for ABOR, and answers all
-        // others by 500. The far gateway sends a server one command at a time.
+        // Pure-FTPd is not in this list. During a transfer it accepts only ABOR, and answers all
+        // other commands with 500. The far gateway sends only one command at a time to a server.
         if says("vsFTPd") || says("ProFTPD") || says("Longhaul gateway") {
             self.is_sequential = true;
             self.control.pipeline();
@@ -250,7 +253,7 @@ async fn greet(control: &mut ControlConnection) -> Result<Reply, ServerError> {
     if reply.is_completed() {
         Ok(reply)
     } else {
-        // The connection itself reports 421. Some full servers reply 500 or 530.
+        // `ControlConnection` has already handled code 421. Some full servers reply 500 or 530.
         Err(ServerError::Full(reply))
     }
 }

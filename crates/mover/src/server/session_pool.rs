@@ -90,8 +90,8 @@ impl SessionPool {
         }
     }
 
-    /// Removes and returns the session that was added last among the sessions whose parameters
-    /// satisfy `is_it`.
+    /// Searches for sessions whose parameters satisfy `is_it`. Removes and returns the newest of
+    /// them.
     fn take(&self, is_it: impl Fn(&Dial) -> bool) -> Option<IdleSession> {
         let mut idle = self.idle();
         let at = idle.iter().rposition(|it| is_it(&it.session.dial))?;

@@ -28,8 +28,8 @@ impl Session {
         let line = reply.lines().last().map_or(&b""[..], Vec::as_slice);
         Ok(match SpoolAnswer::from_line(line) {
             Some(answer) => {
-                // Until the upload has ended, the session is unusable for other purposes. The next
-                // data connection would take the bytes.
+                // Until the upload has ended, the session is unusable for other purposes. Any other
+                // data connection would receive the bytes of the spool.
                 self.is_moving = true;
                 SpoolReply::Yes(answer)
             }

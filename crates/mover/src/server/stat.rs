@@ -62,7 +62,8 @@ impl Session {
     /// # Errors
     /// [`ServerError`] if the path cannot be sent.
     pub(super) fn ask_facts(&mut self, path: &[u8]) -> Result<[PendingReply; 2], ServerError> {
-        // Servers without FEAT may support both commands. A refusal gives no attribute.
+        // A server without FEAT may still support both commands. If it refuses a command, that
+        // attribute is missing.
         let size = self.control.send("SIZE", path)?;
         Ok([size, self.control.send("MDTM", path)?])
     }
@@ -112,7 +113,8 @@ impl Session {
         for request in asked {
             found.push(self.receive_stat(request).await);
         }
-        // All replies are read first, since each query changes the directory and returns.
+        // All replies are read before an error is returned, because each query changes the
+        // directory and then changes back.
         found.into_iter().collect()
     }
 
@@ -147,7 +149,7 @@ impl Session {
         }
         match (reply.is_completed(), is_back) {
             (true, true) => Ok(Some(entry(EntryKind::Directory, Stat::default()))),
-            // In another directory, names without a slash in front would lead to other files.
+            // The session is in another directory now, where relative paths lead to other files.
             (true, false) => Err(self.control.useless(NOT_AT_HOME)),
             (false, _) => Ok(stat.entry()),
         }
@@ -176,7 +178,7 @@ impl Session {
         if back.is_completed() {
             Ok(true)
         } else {
-            // In another directory, names without a slash in front would lead to other files.
+            // The session is in another directory now, where relative paths lead to other files.
             Err(self.control.useless(NOT_AT_HOME))
         }
     }
@@ -215,7 +217,7 @@ impl Session {
             if !is_told || as_directory(&there).starts_with(&as_directory(&place)) {
                 return Ok(());
             }
-            // Directories above that were reached by a link count as well.
+            // A directory above also counts if it was reached through a link.
             match parent(above) {
                 Some(next) => above = next,
                 None => break,

@@ -47,9 +47,9 @@ struct TransferReplies {
 /// Result of a successful transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferResult {
-    /// Whether the data counts as complete. False if the server did not end TLS correctly, although
-    /// the server has ended TLS correctly before. In that case an attacker on the path may have
-    /// shortened the data.
+    /// Whether the data counts as complete. False if the server did not end TLS correctly this
+    /// time, although it did so before. In that case an attacker on the path may have shortened the
+    /// data.
     pub is_sure: bool,
     /// Attributes of the file after the transfer. `None` unless they were queried together with the
     /// transfer, which avoids a round trip.
@@ -83,9 +83,10 @@ impl Session {
         }
         let mut restart = None;
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
-            // After a refused REST a server would begin at the first byte, and overwrite the
-            // existing file. After a refused EPSV it would connect to this side (RFC 959 section
-            // 3.2).
+            // The transfer command waits for the reply to EPSV. If EPSV is refused, a server
+            // connects to the mover (RFC 959 section 3.2). An upload also waits for the reply to
+            // REST. If REST is refused, a server begins at the first byte and overwrites the
+            // existing file.
             let meeting = self.first_meeting().await?;
             if offset_bytes > 0 {
                 let rest = self
@@ -119,7 +120,7 @@ impl Session {
         if let Some(rest) = restart {
             let reply = self.control.last(rest).await?;
             if reply.class() == ReplyClass::Failed {
-                // A transfer that begins at the first byte is useless.
+                // REST was refused. A transfer that begins at the first byte is useless.
                 drop(opened);
                 return Err(self.reason(sent, rest.refused(reply)).await);
             }
@@ -127,9 +128,10 @@ impl Session {
         match opened {
             Ok((leg, replies)) => {
                 self.has_met = true;
-                // Some servers end a data connection whose bytes, or whose end, precede the
-                // command. The command may be late because of a lost packet, or wait for others
-                // before it. Servers with a process for each session read no data before.
+                // Some servers end a data connection if its bytes or its end arrive before the
+                // transfer command. The command may be late because of a lost packet, or because
+                // earlier commands are still unanswered. Servers with a process for each session
+                // read no data before the command.
                 let may_be_early = !self.is_sequential || clears && !self.takes_any_ahead();
                 let mut transfer = RunningTransfer {
                     session: self,
@@ -191,7 +193,8 @@ impl Session {
         self.meeting(asked, reply)
     }
 
-    /// Opens the data connection. Returns an error if the server refuses the transfer meanwhile.
+    /// Opens the data connection. Returns an error if the server refuses the transfer before the
+    /// data connection is open.
     async fn open_data(
         &mut self,
         verb: TransferVerb,
@@ -275,7 +278,8 @@ impl RunningTransfer<'_> {
                 first = timeout(reply_timeout, session.control.next_reply(sent)) => {
                     first.unwrap_or(Err(ServerError::Stalled(reply_timeout)))?
                 }
-                // An earlier reply of the server may be unread.
+                // The server may have sent a reply before the connection broke. This reply may
+                // still be unread.
                 error = broken(&mut self.leg) => {
                     let first = timeout(REASON_TIMEOUT, session.control.next_reply(sent)).await;
                     first.unwrap_or(Err(ServerError::Data(error)))?
@@ -298,8 +302,8 @@ impl RunningTransfer<'_> {
             Ok(result) => result.map_err(ServerError::Data),
             Err(_) => Err(ServerError::Stalled(stall_max)),
         };
-        // The server has received all bytes by now. A server that has read all may close first,
-        // too.
+        // `NotConnected` is no failure: the server has received all bytes, and may close the
+        // connection first.
         if let Err(error) = ended
             && self.verb == TransferVerb::Store
             && !matches!(&error, ServerError::Data(it) if it.kind() == io::ErrorKind::NotConnected)
@@ -437,8 +441,8 @@ impl RunningTransfer<'_> {
         let reply = match replies.early {
             Some(reply) => reply,
             None if is_upload => {
-                // A reset after the end of this side's data shows that some bytes were lost. The
-                // server may also report that, or wait for the rest.
+                // A reset after the last byte of the upload shows that some bytes were lost. The
+                // server may also report the loss, or wait for the missing bytes.
                 tokio::select! {
                     reply = session.control.last_within(sent, reply_timeout) => reply?,
                     error = broken(&mut leg) => {
@@ -451,8 +455,8 @@ impl RunningTransfer<'_> {
         session.is_moving = false;
         let ended_in_silence = leg.closed_without_notify();
         session.says_goodbye |= leg.is_tls() && !is_upload && !ended_in_silence;
-        // The data connection stays open until here. Otherwise the last message of a TLS server
-        // would cause a reset.
+        // The data connection stays open until the final reply. If it were closed earlier, the last
+        // message of a TLS server would cause a reset.
         drop(leg);
         if !reply.is_completed() {
             return Err(sent.refused(reply));
@@ -461,8 +465,8 @@ impl RunningTransfer<'_> {
             Some(asked) => Some(session.answered(asked).await?),
             None => None,
         };
-        // Some servers never end TLS properly. If this one usually does, an attacker has cut the
-        // data.
+        // Some servers never end TLS properly. If this server usually ends TLS properly, an
+        // attacker may have cut the data.
         let is_sure = !ended_in_silence || !session.says_goodbye;
         Ok(TransferResult { is_sure, stat })
     }

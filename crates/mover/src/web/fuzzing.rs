@@ -65,7 +65,7 @@ async fn read(answer: &[u8], piece_bytes: usize) -> Option<WebAnswer> {
             tokio::task::yield_now().await;
         }
         let _ = theirs.shutdown().await;
-        // Request bytes are received and discarded until then.
+        // Receives and discards the request until the mover closes the connection.
         let _ = tokio::io::copy(&mut theirs, &mut tokio::io::sink()).await;
     });
     let request = Request::builder()

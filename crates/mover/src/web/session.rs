@@ -86,9 +86,9 @@ impl WebSession {
             response.status(),
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::FORBIDDEN
         ) {
-            // Links that are signed for one method permit no other.
+            // A link that is signed for one method permits no other method.
             (response, _) = self.request(&Method::GET, path, Some((0, Some(0)))).await?;
-            // The rest of the file may follow.
+            // The server may still send the file's content, so the connection cannot be used again.
             self.open = None;
             if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
                 // An empty file has no first byte.
@@ -248,7 +248,7 @@ impl WebSession {
         };
         let silent = |_| failed(io::ErrorKind::TimedOut.into());
         let exchange = async {
-            // The connection's task may not have processed the end of the last answer yet.
+            // Perhaps the connection's task has not processed the end of the last response yet.
             open.sender.ready().await?;
             open.sender.send_request(request).await
         };
@@ -294,7 +294,8 @@ impl WebSession {
                     host: place.host.clone(),
                     source: io::Error::other(error),
                 })?;
-        // The task ends with the sender and the last body. Its errors appear there.
+        // The task ends when the sender and the last body are dropped. The sender and the body also
+        // return the errors of the task.
         tokio::spawn(connection);
         Ok(IdleConnection { place, sender })
     }

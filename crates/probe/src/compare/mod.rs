@@ -46,8 +46,8 @@ impl Comparison {
     }
 }
 
-/// Returns a table row with one value for each route. If there are two routes, the row ends with
-/// the second value divided by the first.
+/// Returns a table row with one value for each route. If there are two routes, the last cell of the
+/// row is the second value divided by the first value.
 fn row(what: &str, values: &[Option<f64>], show: impl Fn(f64) -> String) -> Vec<String> {
     let shown = values
         .iter()

@@ -10,7 +10,8 @@ use crate::Payload;
 #[derive(Debug, Default)]
 pub(super) struct SessionFiles {
     folder: Vec<String>,
-    /// Sizes of the files whose content is known, by path. The content is computed from the path.
+    /// Sizes of the files whose content is known. The key is the path, from which the content can
+    /// be computed.
     sizes: HashMap<String, u64>,
     renamed: HashMap<String, String>,
 }
@@ -37,7 +38,8 @@ impl SessionFiles {
         self.sizes.insert(path, size);
     }
 
-    /// Removes a file from the table, because it is gone or its content is no longer known.
+    /// Removes a file from the table, because the file no longer exists or its content is no longer
+    /// known.
     pub(super) fn forget(&mut self, path: &str) {
         self.sizes.remove(path);
         self.renamed.remove(path);

@@ -62,7 +62,7 @@ pub struct DataRecord {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connected_us: Option<u64>,
     /// Time at which the first byte arrived. For an upload, the time at which the kernel accepted
-    /// it.
+    /// the first byte.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_byte_us: Option<u64>,
     /// Time at which the data connection ended after the last byte. For an upload, time at which

@@ -145,8 +145,8 @@ impl SessionScript {
         Ok(Self { steps })
     }
 
-    /// Returns the number of commands that a session sends. Commands that the client adds before
-    /// transfers are included.
+    /// Returns the number of commands that a session sends. The number includes the commands that
+    /// the client adds before transfers.
     pub fn commands(&self) -> usize {
         let (mut count, mut has_data) = (0, false);
         for job in self.jobs() {

@@ -343,7 +343,8 @@ impl RunningSession<'_> {
         };
         data.final_us = final_us;
         let (is_file, moved) = (data.is_file, data.bytes);
-        // A transfer that the server refused moved nothing: its record has no data connection.
+        // If the server refused the transfer, no byte was moved, and the record has no data
+        // connection.
         exchange.data = final_us.is_some().then_some(data);
         if !command.expected.is(reply.code, verb) {
             return Err(unexpected(verb, &reply));

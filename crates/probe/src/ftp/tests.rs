@@ -136,8 +136,8 @@ fn the_studys_session_passes_the_embedded_server() {
         let served = Served::start();
         let mut probe = FtpProbe::new(served.address);
         probe.data = mode;
-        // The server lists a folder before it enters it, and fails if a concurrent session removes
-        // a file in between.
+        // The server lists a folder before it enters the folder. It fails if a concurrent session
+        // removes a file between these two steps.
         probe.arrivals = Arrivals {
             count: 6,
             ..Arrivals::default()

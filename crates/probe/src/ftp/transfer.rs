@@ -77,7 +77,8 @@ impl FtpTransfer<'_> {
         let (all_moved, have_all_moved) = oneshot::channel();
         let replies = self.replies(control, exchange, accepted, have_all_moved);
         let bytes = async {
-            // Dropped with the last byte or with the failure: the final reply is due from then on.
+            // This value is dropped after the last byte or after a failure. From then on, the final
+            // reply is due.
             let _all_moved = all_moved;
             self.bytes(prepared, flow, data, is_accepted).await
         };
@@ -118,7 +119,7 @@ impl FtpTransfer<'_> {
                 final_us: None,
             });
         }
-        // The receiver is gone if the data connection has failed.
+        // Sending fails if the data connection has failed, because the receiver was dropped.
         let _ = accepted.send(());
         let have_all_moved = async {
             let _ = have_all_moved.await;

@@ -15,7 +15,7 @@ use crate::{
 pub(super) fn serve(shared: &PeerContext) {
     let mut buffer = vec![0; 1 << 16];
     while !shared.is_stopped.load(Ordering::Relaxed) {
-        // A timeout, or an ICMP error from a client's machine.
+        // The error is a timeout, or an ICMP error from a client's machine.
         let Ok(arrival) = udp::receive(&shared.udp, &mut buffer) else {
             continue;
         };
@@ -30,7 +30,7 @@ fn take(shared: &PeerContext, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
     let Some(header) = Header::parse(bytes) else {
         return;
     };
-    // An unknown sender gets no answer, so that the peer is no reflector for attacks.
+    // An unknown sender gets no answer, so that attackers cannot use the peer as a reflector.
     let Some(test) = shared.table.find(header.id, from.ip()) else {
         return;
     };
@@ -41,7 +41,7 @@ fn take(shared: &PeerContext, bytes: &mut [u8], from: SocketAddr, at_ns: u64) {
                 ..header
             };
             answer.write(bytes);
-            // A full send buffer drops the echo, as a network would.
+            // If the send buffer is full, the echo is lost, like a packet in a network.
             let _ = shared.udp.send_to(bytes, from);
         }
         (datagram::DatagramPurpose::Open, TestKind::Udp(side)) => lock(side).client = Some(from),

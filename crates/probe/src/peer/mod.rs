@@ -104,7 +104,7 @@ impl Drop for ProbePeer {
     }
 }
 
-/// Binds one port by TCP and, with `bind_udp`, by UDP.
+/// Binds a port number for TCP, and calls `bind_udp` to bind the same number for UDP.
 ///
 /// For port 0, the system chooses a port that is free for TCP. If another program uses the UDP port
 /// of that number, the function tries further ports.
@@ -112,7 +112,7 @@ fn bind(
     address: SocketAddr,
     mut bind_udp: impl FnMut(SocketAddr) -> io::Result<UdpSocket>,
 ) -> io::Result<(TcpListener, UdpSocket)> {
-    // An open listener keeps its port, so the system does not choose that port again.
+    // The unusable listeners stay open, so that the system does not choose their ports again.
     let mut unusable = Vec::new();
     loop {
         let listener = TcpListener::bind(address)?;
@@ -140,7 +140,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProbeEr
 fn accept(listener: &TcpListener, shared: &Arc<PeerContext>, is_over: impl Fn() -> bool) {
     while !is_over() && !shared.is_stopped.load(Ordering::Relaxed) {
         let Ok((stream, _)) = listener.accept() else {
-            // No descriptors are left, or the peer ends.
+            // No file descriptor is available, or the peer is ending.
             thread::sleep(Duration::from_millis(20));
             continue;
         };
@@ -151,7 +151,7 @@ fn accept(listener: &TcpListener, shared: &Arc<PeerContext>, is_over: impl Fn() 
         }
         let place = ConnectionPermit(shared.clone());
         let started = spawn("probe-client", move || {
-            // The client notices a broken connection.
+            // If the connection breaks, the client reports the failure.
             let _ = serve(stream, &place.0);
             drop(place);
         });
@@ -268,7 +268,8 @@ fn attend(
     while !is_done(test) && !shared.is_stopped.load(Ordering::Relaxed) {
         match control.peek(&mut [0]) {
             Ok(0) => return Err(io::ErrorKind::ConnectionAborted.into()),
-            // The protocol has no further bytes here; they stay unread.
+            // The protocol defines no further bytes at this point. If bytes arrive, they stay
+            // unread.
             Ok(_) => thread::sleep(LOOK_AROUND),
             Err(error) if tcp::is_timeout(&error) => {}
             Err(error) => return Err(error),
@@ -340,7 +341,7 @@ impl StreamPort {
         address.set_port(0);
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.bind(&address.into())?;
-        // A setting that the kernel refuses shows when a stream joins.
+        // If the kernel refuses a setting, the error is reported when a stream joins.
         let _ = task.prepare(&socket);
         socket.listen(task.all_streams() as i32)?;
         let listener = TcpListener::from(socket);
@@ -359,7 +360,7 @@ impl StreamPort {
 
 impl Drop for StreamPort {
     fn drop(&mut self) {
-        // Wakes the accepting thread, which ends with its test at the latest.
+        // Wakes the accepting thread. The thread ends no later than its test.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 }
@@ -387,7 +388,8 @@ fn join(mut stream: TcpStream, shared: &PeerContext, id: u64, index: u16) -> io:
     let is_unusable = failed.is_some();
     match lock(streams).ends.entry(index) {
         Entry::Vacant(place) => place.insert(failed),
-        // A second connection with the same number: its figures would be ambiguous.
+        // A second connection with the same number is refused, because its figures would be
+        // ambiguous.
         Entry::Occupied(_) => return Err(unknown()),
     };
     if is_unusable {
@@ -429,7 +431,8 @@ fn serve_udp(mut stream: TcpStream, shared: &PeerContext, task: udp::UdpTask) ->
     result
 }
 
-/// A reserved amount of the memory limit [`UDP_MEMORY_MAX_BYTES`]. Dropping this value releases it.
+/// Memory that is reserved from the limit [`UDP_MEMORY_MAX_BYTES`]. Dropping this value releases
+/// the memory.
 struct MemoryPermit<'a> {
     all: &'a AtomicU64,
     bytes: u64,
@@ -497,8 +500,8 @@ fn udp_control(
     }
 }
 
-/// Maximum number of ports that a peer tries in place of port 0. If half of the machine's UDP ports
-/// are in use, one start in 65,536 fails.
+/// Maximum number of ports that a peer tries if the requested port is 0. If half of the machine's
+/// UDP ports are in use, one start in 65,536 fails.
 const PORTS_TRIED_MAX: usize = 16;
 /// Interval between two checks whether a test's client is still connected.
 const LOOK_AROUND: Duration = Duration::from_millis(100);

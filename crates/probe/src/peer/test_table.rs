@@ -84,8 +84,8 @@ impl RunningTest {
     }
 }
 
-/// Locks a mutex even if another thread has panicked. No locked value changes in several steps, so
-/// each value is consistent.
+/// Locks a mutex even if another thread has panicked. Each locked value changes in a single step,
+/// so the value is consistent even after a panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -282,7 +282,7 @@ fn memory_of_udp_tests_is_bounded_and_given_back() {
 #[test]
 fn a_trickle_keeps_no_place() {
     assert_eq!(reply_timeout(0), tcp::STALL_MAX);
-    // One byte each 29 s.
+    // A client that sends one byte every 29 s exceeds the time limit.
     assert!(reply_timeout(2) < 2 * Duration::from_secs(29));
     assert_eq!(
         reply_timeout(1_000_000),
@@ -320,7 +320,7 @@ fn nonsense_ends_a_connection_and_nothing_else() {
         stream
             .set_read_timeout(Some(5 * SECOND))
             .expect("a timeout");
-        // The peer may close meanwhile.
+        // The peer may close the connection during the write.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();

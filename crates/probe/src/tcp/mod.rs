@@ -122,8 +122,8 @@ impl TcpStreamRecord {
             || is_other(&self.receiver.info, &self.sender.info)
     }
 
-    /// Returns whether the peer sees another address or port of the client than the client itself.
-    /// The cause is address translation or a proxy.
+    /// Returns whether the client's address or port at the peer differs from the address or port at
+    /// the client. The cause is address translation or a proxy.
     pub fn is_translated(&self) -> bool {
         let (client, peer) = self.client_and_peer();
         client.local != peer.remote || client.remote != peer.local
@@ -151,7 +151,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<TcpRecord, P
             _ => probe.timeout,
         };
         let stream = match open(probe, to, ready.id, index, reply_timeout) {
-            // A forward or a firewall may pass the well-known port alone.
+            // Perhaps a forward or a firewall permits only the peer's usual port.
             Err(_) if index == 0 && to != probe.peer => {
                 to = probe.peer;
                 open(probe, to, ready.id, index, probe.timeout)
@@ -160,7 +160,8 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<TcpRecord, P
         };
         sockets.push((index, stream?));
     }
-    // All streams join before the first one starts, so that set-up counts in no stream's time.
+    // All streams join before the first stream starts, so that no stream's time includes the
+    // set-up.
     let joined: StreamsJoined = line::answer(&mut control, "joining", probe.timeout)?;
     if let Some(failure) = joined.failure {
         return Err(failure.into());
@@ -172,7 +173,7 @@ pub fn run(probe: &TcpProbe, progress: impl Fn(Duration)) -> Result<TcpRecord, P
     go.map_err(|error| Failure::io("starting", &error))?;
     let (began, begun_unix_us) = (Instant::now(), clock::unix_us());
     let mut threads = start(task, up, began);
-    // The answer arrives with the first bytes of the peer's streams.
+    // The answer arrives at the same time as the first bytes of the peer's streams.
     let StreamsBegun {} = line::answer(&mut control, "starting", probe.timeout)?;
     threads.extend(start(task, down, Instant::now()));
     while threads.iter().any(|thread| !thread.is_finished()) {
@@ -242,7 +243,7 @@ fn open(
 ) -> Result<TcpStream, ProbeError> {
     let failed = |error: io::Error| Failure::io("connecting a stream", &error);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).map_err(failed)?;
-    // Before connecting, since the SYN carries the shift of the window.
+    // The window is set before the connection is opened, because the SYN contains the window scale.
     probe.task.prepare(&socket).map_err(failed)?;
     socket
         .connect_timeout(&to.into(), reply_timeout)
@@ -255,8 +256,8 @@ fn open(
     Ok(stream)
 }
 
-/// Makes the kernel discard the queued bytes and reset the connection when the connection is
-/// closed.
+/// Sets an option of the connection: at its close, the kernel discards the queued bytes and resets
+/// the connection.
 fn cut_off(stream: &TcpStream) {
     // The connection may be closed already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

@@ -119,8 +119,9 @@ fn push(
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("sending", &error);
     stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
-    // A blocking write returns when its whole block is written. It leaves a bounded buffer emptier
-    // than partial writes do: less goodput below 64 KiB (docs/measuring.md).
+    // Writes do not block, because a blocking write returns only after its whole block. With
+    // buffers below 64 KiB, blocking writes leave the buffer emptier than partial writes, and the
+    // goodput is lower (docs/measuring.md).
     stream.set_nonblocking(true).map_err(failed)?;
     let mut bytes = payload::PayloadStream::new(Payload::Random);
     let mut moved_at = Instant::now();
@@ -149,7 +150,7 @@ fn push(
     }
     stream.set_nonblocking(false).map_err(failed)?;
     stream.shutdown(Shutdown::Write).map_err(failed)?;
-    // The other end closes after it has read everything.
+    // The other host closes the stream after it has read all bytes.
     let moved_at = Instant::now();
     loop {
         match stream.read(&mut [0]) {
@@ -198,7 +199,7 @@ fn pull(
             }
             Err(error) => return Err(failed(error)),
         };
-        // A stop also ends a stream whose bytes never end.
+        // A stopped test must also end a stream to which bytes arrive without end.
         if is_stopped() {
             return Err(Failure::new(
                 FailureKind::TimedOut,

@@ -209,8 +209,9 @@ fn connected(peer: SocketAddr) -> Result<UdpSocket, ProbeError> {
     socket.map_err(ProbeError::system("a UDP port"))
 }
 
-/// Sends datagrams at the task's rate. Stops when all are sent, when the time is over, or when
-/// `is_stopped` returns true. If the machine is too slow for the rate, fewer datagrams are sent.
+/// Sends datagrams at the task's rate. Stops when all datagrams are sent, when the time is over, or
+/// when `is_stopped` returns true. If the machine is too slow for the rate, fewer datagrams are
+/// sent.
 pub(super) fn send_paced(
     task: UdpTask,
     id: u64,
@@ -291,8 +292,8 @@ impl UdpPeerTest {
         self.last.elapsed()
     }
 
-    /// Returns the measurements of the receiver. Dropped datagrams are counted for the whole socket
-    /// during the test.
+    /// Returns the measurements of the receiver. The number of dropped datagrams includes all
+    /// datagrams that the socket dropped during the test.
     pub(super) fn report(&self, socket: &UdpSocket) -> std::io::Result<ReceiverRecord> {
         let mut report = self.receiver.report();
         let dropped = socket::dropped(socket)?.zip(self.dropped_before);

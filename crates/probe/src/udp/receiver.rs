@@ -168,7 +168,8 @@ impl UdpReceiver {
             self.leaders.push_back((arrival, number));
         } else {
             self.report.reordered += 1;
-            // The first arrival with a larger number had the largest number so far.
+            // The first packet with a larger number is a leader: it had the largest number at its
+            // arrival.
             let first = self.leaders.partition_point(|(_, leader)| *leader < number);
             let extent = arrival - self.leaders[first].0;
             self.report.extent_is_bounded |= first == 0 && self.leaders_dropped;
@@ -224,11 +225,13 @@ mod tests {
 
     #[test]
     fn reordering_is_that_of_the_standard() {
-        // RFC 4737's own example: packet 4 after 5, 6, 7 and 8 has extent and degree 4.
+        // This is an example of RFC 4737. Packet 4 arrives after 5, 6, 7 and 8, so its extent and
+        // its degree are 4.
         let report = received(&[1, 2, 3, 5, 6, 7, 8, 4, 9]);
         assert_eq!((report.reordered, report.extent_max), (1, 4));
         assert_eq!(report.n_reordered, [1, 1, 1, 1]);
-        // Just before 5 only 6 is larger; 7 is further back.
+        // Directly before packet 5, only one packet with a larger number arrived: packet 6. Packet
+        // 7 arrived earlier.
         let report = received(&[0, 7, 1, 6, 5]);
         assert_eq!(report.reordered, 3);
         assert_eq!((report.extent_max, report.extent_mean), (3, 2.0));
@@ -261,7 +264,7 @@ mod tests {
             receiver.arrive(number, 0, at_ms * 1_000_000, 10);
         }
         assert_eq!(receiver.report().interval_bytes, [20, 10, 0, 20]);
-        // A clock that jumps must not make the list endless.
+        // A jump of the clock must not add any number of intervals to the list.
         receiver.arrive(5, 0, u64::MAX, 10);
         assert_eq!(receiver.report().interval_bytes.len(), 4);
     }
@@ -276,7 +279,8 @@ mod tests {
         assert_eq!(report.jitter_us, 0.0);
         assert_eq!(report.span_ns, 99_000_000);
         assert!((report.rate_bits_per_s - 80_000.0).abs() < 1e-6);
-        // Alternately 160 us late: the filter of 1/16 converges to the difference.
+        // Every second packet is 160 us late. The filter with the factor 1/16 converges to this
+        // difference.
         let mut receiver = UdpReceiver::new(1000);
         for number in 0..1000 {
             let late = (number % 2) * 160_000;

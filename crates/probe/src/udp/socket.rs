@@ -70,7 +70,8 @@ pub(crate) fn dropped(socket: &UdpSocket) -> io::Result<Option<u64>> {
     let own = std::fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
     let inode = std::os::unix::fs::MetadataExt::ino(&own).to_string();
     for table in ["udp", "udp6"] {
-        // The thread's file: the thread may be in another network namespace than the process.
+        // The file of the thread is read, because the thread may be in another network namespace
+        // than the process.
         let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"));
         for line in text.unwrap_or_default().lines().skip(1) {
             let fields: Vec<&str> = line.split_whitespace().collect();

@@ -118,7 +118,7 @@ fn a_log_in_that_is_refused_leaves_lanes_that_still_connect_their_chance() {
     let mut desk = PlannerHarness::new(5, lanes(4));
     desk.open();
     assert_eq!(desk.opening, [1, 2, 3]);
-    // The only connected lane fails, and the next one is refused. Two are still connecting.
+    // The only connected lane fails, and the next lane is refused. Two lanes are still connecting.
     desk.fail(RetryAction::Reconnect);
     desk.refuse(RetryAction::GiveUpServer);
     assert!(!desk.planner.is_finished());
@@ -371,7 +371,7 @@ fn a_destination_that_does_not_list_takes_everything() {
     desk.fail(RetryAction::GiveUpFile);
     desk.found(vec![file("a"), directory("d")]);
     desk.done(ENDED);
-    // The directory is not known to exist.
+    // The plan does not know whether the directory exists.
     desk.found(vec![file("b")]);
     desk.done(ENDED);
     let tasks: Vec<Task> = std::iter::from_fn(|| {

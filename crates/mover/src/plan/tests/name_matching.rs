@@ -105,7 +105,7 @@ fn a_name_that_differs_in_case_alone_keeps_its_file() {
         assert_eq!(trees.failures(), [""; 0]);
         let there: Vec<_> = trees.destination.keys().map(String::as_str).collect();
         assert_eq!(there, ["", "b", "dsc1.JPG"], "seed {seed}");
-        // A destination that distinguishes the names has only the new one.
+        // A destination that distinguishes the two names has only the new name after the syncs.
         let identity = |_: &Tree, path: &str| path.to_owned();
         let trees = synced(
             &["DSC1.jpg", "b"],

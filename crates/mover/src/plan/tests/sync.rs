@@ -278,7 +278,7 @@ fn nothing_is_deleted_after_a_failure() {
             "{last}"
         );
     }
-    // A directory that only the destination has, and that it does not list.
+    // Only the destination has this directory, and the destination refuses to list it.
     let mut trees = Trees::new(&["b"], &["b", "x", "old/y"], deleting());
     trees.refused.insert("old".to_owned());
     trees.run();

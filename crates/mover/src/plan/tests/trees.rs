@@ -260,7 +260,7 @@ impl Trees {
                 TaskResult::Looked(entry)
             }
             Task::RemoveSource(..) => {
-                // An earlier removal may have succeeded, and its reply been lost.
+                // An earlier removal may have succeeded although its reply was lost.
                 if let Some(thing) = self.source.remove(source) {
                     let there = self.destination.get(path);
                     assert_eq!(there, Some(&thing), "{path} is there first");

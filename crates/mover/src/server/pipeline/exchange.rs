@@ -197,8 +197,8 @@ impl Exchange {
         self.ours
     }
 
-    /// Returns whether the transfer of the file is still in progress. Returns false once the rename
-    /// was requested or the check before the rename is due.
+    /// Returns whether the transfer of the file is still in progress. The transfer has ended once
+    /// the rename was requested, or once the check before the rename is due.
     pub(super) fn moves(&self) -> bool {
         let is_due = matches!(self.clearance, Clearance::Due | Clearance::Asked);
         self.renaming.is_none() && !is_due
@@ -286,9 +286,9 @@ impl Exchange {
             ExchangeData::Waiting | ExchangeData::Moving(_) => return None,
         };
         let bytes = match data {
-            // The port was refused, and so was the transfer after it.
+            // The server has refused the port, and therefore also the transfer that followed.
             Err(error @ ServerError::Refused { .. }) => return Some(Err(error)),
-            // The server's reply explains a broken connection better than this end's error.
+            // The server's reply explains a broken connection better than the mover's own error.
             _ if is_refused => {
                 let reply = self.transfer.answer.clone().expect("it has come");
                 return Some(Err(self.transfer.sent.refused(reply)));
@@ -392,8 +392,8 @@ async fn give(dial: DataDial, meeting: DataOrigin, content: &[u8]) -> DataResult
     }
     let ended = timeout(stall_max, leg.shutdown()).await;
     ended.map_err(stalled)?.map_err(ServerError::Data)?;
-    // The connection stays open until the server has closed it. Otherwise the last message of a TLS
-    // server would cause a reset.
+    // The connection stays open until the server has closed it. If it were closed earlier, the last
+    // message of a TLS server would cause a reset.
     let _ = timeout(stall_max, leg.read(&mut [0; 16])).await;
     Ok(Vec::new())
 }
@@ -412,7 +412,7 @@ async fn take(dial: DataDial, meeting: DataOrigin, expected_bytes: u64) -> DataR
             .map_err(|_| ServerError::Stalled(stall_max))?
             .map_err(ServerError::Data)?;
         if count == 0 {
-            // Under TLS the server may wait for the end of this side.
+            // With TLS, the server may wait until the mover has ended its side.
             let _ = timeout(stall_max, leg.shutdown()).await;
             return Ok(bytes);
         }

@@ -2,8 +2,8 @@
 //! before the replies to earlier commands have arrived.
 //!
 //! A small file needs round trips for a port, a connection, the reply, the size and the rename. If
-//! the server processes commands in order, the mover can send the commands of the next files
-//! meanwhile.
+//! the server processes commands in order, the mover can send the commands of the next files during
+//! these round trips.
 //!
 //! Without a gateway, the server names one port after another, and each data connection takes two
 //! round trips. With a gateway, the mover announces its own ports, all at once. The files then wait
@@ -45,7 +45,7 @@ pub struct Pipeline<'a> {
 /// Number of a file, and the result for the file.
 pub(crate) type FileResult = (u64, Result<CompletedFile, ServerError>);
 
-/// Which peer listens for data connections.
+/// The peer that listens for data connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortOwner {
     /// The server listens (passive mode). It names one port after another.
@@ -65,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Returns which peer listens for data connections. The mover listens in active mode, or if a
-    /// gateway can reach its ports. In all other cases the server listens.
+    /// Returns the peer that listens for data connections. The mover listens in active mode, or if
+    /// a gateway can reach its ports. In all other cases the server listens.
     pub fn port_owner(&self, ours_may_be_reached: bool) -> PortOwner {
         let is_near = self.dial.is_behind_gateway() && ours_may_be_reached;
         match self.dial.is_active || is_near {
@@ -107,7 +107,8 @@ impl<'a> Pipeline<'a> {
     pub fn has_room(&self, bytes: u64) -> bool {
         let exchanges = &self.exchanges;
         let has_turn = match self.port_owner {
-            // A rename precedes the next transfer, so that it waits for one at most.
+            // The next transfer is requested only after a rename, so that a rename waits for at
+            // most one transfer.
             PortOwner::Theirs => self.moving_count() < MOVING_MAX,
             PortOwner::Ours => exchanges.len() < self.ports_max,
         };
@@ -125,7 +126,7 @@ impl<'a> Pipeline<'a> {
         self.exchanges.is_empty()
     }
 
-    /// Returns which peer listens for data connections.
+    /// Returns the peer that listens for data connections.
     pub fn port_owner(&self) -> PortOwner {
         self.port_owner
     }
@@ -180,8 +181,9 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Returns the next file that has completed or failed. Returns `None` earlier if another file
-    /// may be started. Waits forever if no file is in progress. This method is cancel safe.
+    /// Waits for the next file that completes or fails, and returns it. If another file may be
+    /// started before that, returns `None`. Waits forever if no file is in progress. This method is
+    /// cancel safe.
     ///
     /// # Errors
     /// The number of the first file in progress and a [`ServerError`], if the session is unusable.
@@ -203,7 +205,7 @@ impl<'a> Pipeline<'a> {
             tokio::select! {
                 received = receive(self.session) => received.map_err(|it| (first, it))?,
                 Some(moved) = self.moving.join_next() => {
-                    // An aborted data connection belongs to a failed file.
+                    // If the task was aborted, its file has already failed.
                     if let Ok((id, moved)) = moved
                         && let Some(exchange) = self.exchanges.iter_mut().find(|it| it.id() == id)
                     {
@@ -254,8 +256,8 @@ impl<'a> Pipeline<'a> {
                 let exchange = self.exchanges.remove(at).expect("it is there");
                 let id = exchange.id();
                 let result = match (result, exchange.into_port()) {
-                    // The gateway has connected, and so has a stranger with its address. The owner
-                    // of the bytes is uncertain.
+                    // Besides the gateway, a stranger with the gateway's address has connected. It
+                    // is uncertain which of the two connections moved the bytes.
                     (Ok(_), Some(port)) if !ports::nobody_waits(&port) => {
                         Err(ServerError::Unreached)
                     }
