@@ -1,8 +1,13 @@
 //! State of one client that its tasks share.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use relay::Relay;
+use russh::server::Handle;
 use tokio::{
     sync::{Mutex as AsyncMutex, watch},
     time::{Instant, sleep_until, timeout},
@@ -33,6 +38,8 @@ pub(super) struct Client {
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
+    /// Handle of the client's connection. Empty until the connection starts.
+    pub(super) handle: OnceLock<Handle>,
     /// Reason why the gateway disconnects the client as soon as the protocol permits it.
     refusal: watch::Sender<Option<SessionEnd>>,
 }
@@ -62,6 +69,7 @@ impl Client {
             is_logged_in: watch::Sender::new(false),
             channels: watch::Sender::new(0),
             memory,
+            handle: OnceLock::new(),
             refusal: watch::Sender::new(None),
         }
     }
