@@ -1,5 +1,5 @@
-//! State of one half of an SFTP session that its four tasks share: one task for each direction of
-//! the SSH channel, and one for each direction of the stream between the gateways.
+//! State of one half of an SFTP session that its four tasks share. There is one task for each
+//! direction of the SSH channel, and one for each direction of the stream between the gateways.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
