@@ -1,8 +1,9 @@
 //! Memory of the sessions of a gateway, in addition to the buffers of the link.
 //!
-//! A session reserves memory for bytes that it requests ahead of its client, and counts the bytes
-//! that it has received and not passed on yet. All sessions share one budget, which is as large as
-//! the memory of the link. The sessions decide how they save memory when the budget is short.
+//! A session reserves memory for bytes that it requests ahead of its client. It also counts the
+//! bytes that it has received and not passed on yet. All sessions share one budget, which is as
+//! large as the memory of the link. The sessions decide how they save memory when the budget is
+//! short.
 
 use std::sync::{
     Arc,

@@ -2,11 +2,12 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
 use relay::Relay;
+use russh::server::Handle;
 use tokio::{
     sync::{Mutex as AsyncMutex, watch},
     time::{Instant, sleep_until, timeout},
@@ -39,6 +40,8 @@ pub(super) struct Client {
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
+    /// Handle of the client's connection. Empty until the connection starts.
+    pub(super) handle: OnceLock<Handle>,
     /// Reason why the gateway disconnects the client as soon as the protocol permits it.
     refusal: watch::Sender<Option<SessionEnd>>,
 }
@@ -69,6 +72,7 @@ impl Client {
             is_openssh: AtomicBool::new(false),
             channels: watch::Sender::new(0),
             memory,
+            handle: OnceLock::new(),
             refusal: watch::Sender::new(None),
         }
     }

@@ -88,6 +88,9 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
         Ok(Err(error)) => return debug!(%error, "no SSH client"),
         Err(_) => return debug!("the client sent no identification in time"),
     };
+    let handle = running.handle();
+    // The client's first request follows the key exchange.
+    let _ = client.handle.set(handle.clone());
     let own_end = |text: &str| SessionEnd {
         reason: EndReason::Closed,
         text: text.to_owned(),
@@ -113,11 +116,13 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
         () = client.relay.wait_for_abort() => own_end("this gateway is shutting down"),
     };
     info!(text = end.text, "disconnecting the client");
-    let handle = running.handle();
+    let has_message = client.refused().is_some();
     let disconnect = async {
         let text = end.text.clone();
-        // The client may be gone.
-        let _ = handle.disconnect(end.code(), text, String::new()).await;
+        if !has_message {
+            // The client may be gone.
+            let _ = handle.disconnect(end.code(), text, String::new()).await;
+        }
         let _ = running.await;
     };
     tokio::select! {

@@ -45,27 +45,6 @@ impl ClientHandler {
         }
     }
 
-    /// Returns the answer to a request by the method `tried`.
-    ///
-    /// The rejection of a refused client names other methods. The disconnect message follows at
-    /// once, and a client without a further method would exit before it reads this message. The
-    /// rejection does not name `tried`, because people would type a password again.
-    fn answer(&self, auth: Auth, tried: MethodKind) -> Auth {
-        if self.client.refused().is_none() {
-            return auth;
-        }
-        let methods = [
-            MethodKind::PublicKey,
-            MethodKind::KeyboardInteractive,
-            MethodKind::Password,
-        ];
-        let others: Vec<_> = methods.into_iter().filter(|it| *it != tried).collect();
-        Auth::Reject {
-            proceed_with_methods: Some((&others[..]).into()),
-            partial_success: false,
-        }
-    }
-
     fn pending(&mut self, channel: ChannelId) -> Option<&mut PendingChannel> {
         self.channels.get_mut(&channel)?.pending.as_mut()
     }
@@ -120,12 +99,12 @@ impl Handler for ClientHandler {
 
     async fn auth_none(&mut self, user: &str) -> Result<Auth, Self::Error> {
         let auth = login::methods(&self.client, user).await;
-        Ok(self.answer(auth, MethodKind::None))
+        Ok(answer(&self.client, auth, MethodKind::None).await)
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
         let auth = login::password(&self.client, user, password).await;
-        Ok(self.answer(auth, MethodKind::Password))
+        Ok(answer(&self.client, auth, MethodKind::Password).await)
     }
 
     async fn auth_publickey_offered(
@@ -136,7 +115,7 @@ impl Handler for ClientHandler {
         let algorithm = offer.algorithm.to_string();
         let auth = login::key_offered(&self.client, user, offer.public_key, algorithm).await;
         // The client may have another key.
-        Ok(self.answer(auth, MethodKind::None))
+        Ok(answer(&self.client, auth, MethodKind::None).await)
     }
 
     async fn auth_publickey(
@@ -145,7 +124,7 @@ impl Handler for ClientHandler {
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Self::Error> {
         let auth = login::key_proved(&self.client, user, key.public_key).await;
-        Ok(self.answer(auth, MethodKind::None))
+        Ok(answer(&self.client, auth, MethodKind::None).await)
     }
 
     async fn auth_openssh_certificate(
@@ -155,7 +134,7 @@ impl Handler for ClientHandler {
     ) -> Result<Auth, Self::Error> {
         let key = certificate.public_key().clone().into();
         let auth = login::key_proved(&self.client, user, &key).await;
-        Ok(self.answer(auth, MethodKind::None))
+        Ok(answer(&self.client, auth, MethodKind::None).await)
     }
 
     async fn auth_keyboard_interactive<'a>(
@@ -166,7 +145,7 @@ impl Handler for ClientHandler {
     ) -> Result<Auth, Self::Error> {
         let answers = response.map(|it| it.map(|it| text(&it)).collect());
         let auth = login::interactive(&self.client, user, submethods, answers).await;
-        Ok(self.answer(auth, MethodKind::KeyboardInteractive))
+        Ok(answer(&self.client, auth, MethodKind::KeyboardInteractive).await)
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
@@ -434,6 +413,32 @@ impl Handler for ClientHandler {
     ) -> Result<(), Self::Error> {
         self.hold(channel, signal_name(&signal).len());
         Ok(())
+    }
+}
+
+/// Returns the answer to a request by the method `tried`.
+///
+/// The rejection of a refused client names other methods. The disconnect message follows at once,
+/// and a client without a further method would exit before it reads this message. The rejection
+/// does not name `tried`, because people would type a password again.
+async fn answer(client: &Client, auth: Auth, tried: MethodKind) -> Auth {
+    let Some(end) = client.refused() else {
+        return auth;
+    };
+    if let Some(handle) = client.handle.get() {
+        // The message is in the queue of the connection before the rejection, so the client
+        // receives it before any further answer.
+        let _ = handle.disconnect(end.code(), end.text, String::new()).await;
+    }
+    let methods = [
+        MethodKind::PublicKey,
+        MethodKind::KeyboardInteractive,
+        MethodKind::Password,
+    ];
+    let others: Vec<_> = methods.into_iter().filter(|it| *it != tried).collect();
+    Auth::Reject {
+        proceed_with_methods: Some((&others[..]).into()),
+        partial_success: false,
     }
 }
 

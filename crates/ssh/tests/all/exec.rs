@@ -290,7 +290,7 @@ async fn a_channel_whose_client_does_not_read_stops_no_later_channel() {
         assert!(std::time::Instant::now() < deadline, "no master");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Nobody reads the output of this program.
+    // The test does not read the output of this program.
     let mut stopped = start(&[&destination])
         .arg("cat /dev/zero")
         .stdout(Stdio::piped())
