@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use super::{
     SftpDial,
     abortable::AbortSwitch,
-    exchange::{FromServer, LostReason, ToServer},
+    exchange::{ChannelEnd, FromServer, ToServer},
     forwarded_agent::ForwardedAgent,
     host_key::HostKeyCheck,
     identity::LogInKey,
     login,
-    messages::{ConnectionState, END_DELAY, ServerMessages},
+    messages::{END_DELAY, ServerMessages, SshState},
 };
 use crate::server::{HostKeyRejection, ServerError};
 
@@ -28,16 +28,16 @@ use crate::server::{HostKeyRejection, ServerError};
 pub(super) struct SshConnection {
     handle: Handle<ServerMessages>,
     switch: AbortSwitch,
-    state: Arc<ConnectionState>,
+    state: Arc<SshState>,
 }
 
 /// Channel with SFTP, by its directions.
-pub(super) type SftpChannel = (ChannelWriteHalf<Msg>, ChannelFromServer);
+pub(super) type OpenedChannel = (ChannelWriteHalf<Msg>, ChannelFromServer);
 
 /// Direction of the channel from the server.
 pub(super) struct ChannelFromServer {
     read: ChannelReadHalf,
-    state: Arc<ConnectionState>,
+    state: Arc<SshState>,
     /// First bytes of standard error, for the reason of an end.
     errors: Vec<u8>,
 }
@@ -53,7 +53,7 @@ impl SshConnection {
     ///
     /// # Errors
     /// [`ServerError`] if one of these steps fails.
-    pub(super) async fn open(dial: &SftpDial) -> Result<(Self, SftpChannel), ServerError> {
+    pub(super) async fn open(dial: &SftpDial) -> Result<(Self, OpenedChannel), ServerError> {
         let (mut connection, key) = Self::log_in(dial).await?;
         let opened = connection.open_channel(dial, key);
         let opened = timeout(dial.reply_timeout.max(CHANNEL_TIMEOUT), opened).await;
@@ -99,7 +99,7 @@ impl SshConnection {
         algorithms: Vec<Algorithm>,
         check: HostKeyCheck,
     ) -> Result<Self, ServerError> {
-        let state = Arc::new(ConnectionState::new(check));
+        let state = Arc::new(SshState::new(check));
         let messages = ServerMessages::new(state.clone());
         let switch = AbortSwitch::default();
         let stream = switch.guard(Leg::plain(dial.connect().await?));
@@ -130,7 +130,7 @@ impl SshConnection {
         &mut self,
         dial: &SftpDial,
         key: Option<LogInKey>,
-    ) -> Result<SftpChannel, ServerError> {
+    ) -> Result<OpenedChannel, ServerError> {
         let agent = key.filter(|_| dial.is_behind_gateway());
         let forwards_agent = agent.is_some();
         if let Some(key) = agent {
@@ -256,7 +256,7 @@ impl ToServer for ChannelWriteHalf<Msg> {
 }
 
 impl FromServer for ChannelFromServer {
-    async fn receive(&mut self) -> Result<Bytes, LostReason> {
+    async fn receive(&mut self) -> Result<Bytes, ChannelEnd> {
         loop {
             match self.read.wait().await {
                 Some(ChannelMsg::Data { data }) => return Ok(data),
@@ -272,7 +272,7 @@ impl FromServer for ChannelFromServer {
             (None, "") => "the server has closed the channel".to_owned(),
             (None, errors) => errors.escape_debug().to_string(),
         };
-        Err(LostReason {
+        Err(ChannelEnd {
             kind: io::ErrorKind::UnexpectedEof,
             text,
         })

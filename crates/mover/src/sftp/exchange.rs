@@ -30,12 +30,12 @@ pub(super) trait ToServer: Send + 'static {
 /// Direction of a channel from the server.
 pub(super) trait FromServer: Send + 'static {
     /// Returns the next bytes, or the reason of the end. This method is cancel safe.
-    fn receive(&mut self) -> impl Future<Output = Result<Bytes, LostReason>> + Send;
+    fn receive(&mut self) -> impl Future<Output = Result<Bytes, ChannelEnd>> + Send;
 }
 
 /// Reason why the session has ended.
 #[derive(Debug, Clone)]
-pub(super) struct LostReason {
+pub(super) struct ChannelEnd {
     pub(super) kind: io::ErrorKind,
     pub(super) text: String,
 }
@@ -58,7 +58,7 @@ struct Shared {
     state: Mutex<State>,
     outgoing: mpsc::UnboundedSender<Rope>,
     places: Arc<Semaphore>,
-    end: watch::Sender<Option<LostReason>>,
+    end: watch::Sender<Option<ChannelEnd>>,
 }
 
 #[derive(Debug, Default)]
@@ -188,7 +188,7 @@ impl Exchange {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Err(self.lost()),
             Err(_) => {
-                self.end(LostReason {
+                self.end(ChannelEnd {
                     kind: io::ErrorKind::TimedOut,
                     text: "a transfer made no progress".to_owned(),
                 });
@@ -224,20 +224,20 @@ impl Exchange {
 
     /// Ends the session because the mover closes it.
     pub(super) fn hang_up(&self) {
-        self.end(LostReason {
+        self.end(ChannelEnd {
             kind: io::ErrorKind::NotConnected,
             text: "the mover has closed the connection".to_owned(),
         });
     }
 
     /// Ends the session. All outstanding requests fail.
-    fn end(&self, reason: LostReason) {
+    fn end(&self, reason: ChannelEnd) {
         self.shared.end(reason);
     }
 
     /// Ends the session because the server violates the protocol, and returns the error.
     pub(super) fn violated(&self, text: &str) -> ServerError {
-        self.end(LostReason {
+        self.end(ChannelEnd {
             kind: io::ErrorKind::InvalidData,
             text: format!("the server violates SFTP: {text}"),
         });
@@ -246,7 +246,7 @@ impl Exchange {
 
     fn lost(&self) -> ServerError {
         let reason = self.shared.end.borrow().clone();
-        let reason = reason.unwrap_or_else(|| LostReason {
+        let reason = reason.unwrap_or_else(|| ChannelEnd {
             kind: io::ErrorKind::UnexpectedEof,
             text: "the channel has ended".to_owned(),
         });
@@ -258,7 +258,7 @@ impl Exchange {
 
     /// Ends the session because the server does not answer, and returns the error.
     fn silent(&self, command: &'static str) -> ServerError {
-        self.end(LostReason {
+        self.end(ChannelEnd {
             kind: io::ErrorKind::TimedOut,
             text: format!("{command} had no answer"),
         });
@@ -294,7 +294,7 @@ impl Shared {
         let _ = self.outgoing.send(Request::Close { handle }.encode(id));
     }
 
-    fn end(&self, reason: LostReason) {
+    fn end(&self, reason: ChannelEnd) {
         // The reason precedes the end of the receivers.
         self.end.send_if_modified(|end| {
             let is_first = end.is_none();
@@ -340,7 +340,7 @@ async fn write(
         if let Err(error) = sent.await {
             // The other direction may report a better reason.
             tokio::time::sleep(REASON_DELAY).await;
-            return shared.end(LostReason {
+            return shared.end(ChannelEnd {
                 kind: error.kind(),
                 text: error.to_string(),
             });
@@ -363,7 +363,7 @@ async fn read(shared: Arc<Shared>, mut from_server: impl FromServer) {
                 }
             }
             Err(violation) => {
-                break LostReason {
+                break ChannelEnd {
                     kind: io::ErrorKind::InvalidData,
                     text: format!("the server violates SFTP: {violation}"),
                 };

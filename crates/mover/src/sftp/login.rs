@@ -12,14 +12,14 @@ use tokio::time::timeout;
 use super::{
     SftpDial,
     identity::{LogInKey, UsableKeys},
-    messages::{ConnectionState, ServerMessages},
+    messages::{ServerMessages, SshState},
 };
 use crate::server::ServerError;
 
 /// Log-in in progress.
 struct LogIn<'a> {
     handle: &'a mut Handle<ServerMessages>,
-    state: &'a ConnectionState,
+    state: &'a SshState,
     dial: &'a SftpDial,
     /// User name for the server or the gateway.
     name: String,
@@ -44,7 +44,7 @@ enum Attempt {
 /// [`ServerError`] if the server rejects the log-in, or if the connection is lost.
 pub(super) async fn log_in(
     handle: &mut Handle<ServerMessages>,
-    state: &ConnectionState,
+    state: &SshState,
     dial: &SftpDial,
 ) -> Result<Option<LogInKey>, ServerError> {
     let mut log_in = LogIn {

@@ -21,7 +21,7 @@ use crate::server::HostKeyRejection;
 
 /// State of a connection that its tasks share.
 #[derive(Debug)]
-pub(super) struct ConnectionState {
+pub(super) struct SshState {
     check: HostKeyCheck,
     /// Host key of the server, or the reason why it is not trusted.
     host_key: Mutex<Option<Result<PublicKey, HostKeyRejection>>>,
@@ -36,12 +36,12 @@ pub(super) struct ConnectionState {
 /// Handler of the messages of the server.
 #[derive(Debug)]
 pub(super) struct ServerMessages {
-    state: Arc<ConnectionState>,
+    state: Arc<SshState>,
     agent_channels: usize,
 }
 
 impl ServerMessages {
-    pub(super) fn new(state: Arc<ConnectionState>) -> Self {
+    pub(super) fn new(state: Arc<SshState>) -> Self {
         Self {
             state,
             agent_channels: 0,
@@ -49,7 +49,7 @@ impl ServerMessages {
     }
 }
 
-impl ConnectionState {
+impl SshState {
     pub(super) fn new(check: HostKeyCheck) -> Self {
         Self {
             check,

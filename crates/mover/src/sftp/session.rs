@@ -464,25 +464,20 @@ impl SftpSession {
         self.exchange.until_lost().await;
     }
 
-    /// Closes the connection, and waits until the server has closed its side, or until a timeout
-    /// has passed. The session is unusable afterwards.
+    /// Closes the connection in an orderly way, so that the server can accept another one. The
+    /// session is unusable afterwards.
     pub async fn hang_up(&self) {
-        self.disconnect().await;
-        if let Some(connection) = &self.shared.connection {
-            connection.ended(LEAVE_TIMEOUT).await;
-        }
-    }
-
-    /// Closes the connection without waiting for the server.
-    pub async fn close(self) {
-        self.disconnect().await;
-    }
-
-    async fn disconnect(&self) {
         if let Some(connection) = &self.shared.connection {
             connection.disconnect().await;
+            // The disconnect message is on its way then.
+            connection.ended(LEAVE_TIMEOUT).await;
         }
         self.exchange.hang_up();
+    }
+
+    /// Closes the connection.
+    pub async fn close(self) {
+        self.hang_up().await;
     }
 
     async fn open_file(&self, path: &[u8], flags: OpenFlags) -> Result<FileHandle, ServerError> {
@@ -574,5 +569,5 @@ const ASIDE: &[u8] = b".old";
 /// Maximum number of queries on the way.
 const QUERIES_AT_ONCE: usize = 1024;
 
-/// Longest time to wait until a server has closed its side of a connection.
+/// Longest time to wait until the disconnect message is sent.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

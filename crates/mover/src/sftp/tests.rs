@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     SftpSession,
-    exchange::{Exchange, FromServer, LostReason, ToServer},
+    exchange::{ChannelEnd, Exchange, FromServer, ToServer},
     replies::VERSION,
 };
 use crate::server::ServerError;
@@ -110,8 +110,8 @@ impl ToServer for Requests {
 }
 
 impl FromServer for Answers {
-    async fn receive(&mut self) -> Result<Bytes, LostReason> {
-        self.0.recv().await.ok_or_else(|| LostReason {
+    async fn receive(&mut self) -> Result<Bytes, ChannelEnd> {
+        self.0.recv().await.ok_or_else(|| ChannelEnd {
             kind: io::ErrorKind::UnexpectedEof,
             text: "the script has ended".to_owned(),
         })
