@@ -126,12 +126,16 @@ impl ConnectionArgs {
         let has_ftp = servers.iter().any(|it| it.scheme.is_ftp());
         exit::ensure(
             gateway.is_none() || !(has_sftp && has_ftp),
-            "a listener of a gateway leads to FTP servers or to SSH servers: use --peer, which leads to both, or copy \
-             in two steps",
+            "a listener of a gateway leads to FTP servers or to SSH servers: use --peer, which leads \
+             to both, or copy in two steps",
         )?;
+        let ssh = self.ssh.read(has_sftp)?;
+        if gateway.is_none() && peer.is_none() {
+            ssh.check_direct(servers)?;
+        }
         Ok(Access {
             credentials: self.credentials(!servers.is_empty())?,
-            ssh: self.ssh.read(has_sftp)?,
+            ssh,
             netrc: self.netrc.clone().unwrap_or_else(|| "~/.netrc".into()),
             verify_tls: self.verify_tls()?,
             listeners: gateway.map(listeners).transpose()?,
@@ -407,8 +411,8 @@ fn is_host_key_right(server: &str, algorithm: &str, fingerprint: &str) -> anyhow
     let mut answer = String::new();
     loop {
         eprint!(
-            "The host key of {server} is not known.\n{algorithm} key fingerprint is {fingerprint}.\n\
-             Is it right (yes/no)? "
+            "The host key of {server} is not known.\n{algorithm} key fingerprint is \
+             {fingerprint}.\nIs it right (yes/no)? "
         );
         answer.clear();
         let length = std::io::stdin().read_line(&mut answer);

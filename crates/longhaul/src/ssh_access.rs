@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use mover::{
     credentials::{ANONYMOUS, Account, Credentials},
-    location::Server,
+    location::{Scheme, Server},
     server::GatewayListener,
     sftp::{HostKeyRule, KnownHosts, SftpDial, SshConfig, SshHost, SshIdentity, SshRoute},
 };
@@ -50,7 +50,8 @@ impl SshArgs {
         let is_pin = |it: &String| it.strip_prefix("SHA256:").is_some_and(|it| it.len() == 43);
         exit::ensure(
             self.host_key.as_ref().is_none_or(is_pin),
-            "--host-key must be a fingerprint as ssh-keygen -l prints it: SHA256: and 43 characters",
+            "--host-key must be a fingerprint as ssh-keygen -l prints it: SHA256: and 43 \
+             characters",
         )?;
         if has_server {
             for file in &self.identity {
@@ -96,6 +97,19 @@ impl SshAccess {
             Some(own) => credentials.account(&named(Some(own))),
             None => account,
         }
+    }
+
+    /// Checks that the mover can connect directly to the SFTP servers among `servers`.
+    pub(crate) fn check_direct(&self, servers: &[&Server]) -> anyhow::Result<()> {
+        let servers = servers.iter().filter(|it| it.scheme == Scheme::Sftp);
+        for server in servers.filter(|it| self.host(it).has_proxy) {
+            return Err(exit::misuse(format!(
+                "the configuration of OpenSSH has ProxyJump or ProxyCommand for {}, which the mover \
+                 does not support: use --gateway or --peer",
+                server.host
+            )));
+        }
+        Ok(())
     }
 
     /// Records that the user has confirmed an unknown host key.

@@ -233,7 +233,7 @@ impl Planner {
     ) {
         let path = directory.path.join(&entry.name);
         let root = directory.root;
-        if !is_sendable(&entry.name) {
+        if !self.options.carries_line_breaks && !is_sendable(&entry.name) {
             let message = format!("the name {:?} has a line break", escape(&entry.name));
             return self.note_failure(root, path, &message);
         }

@@ -26,6 +26,8 @@ pub struct PlanOptions {
     /// Whether the destination lists times in a server's time zone. The offset of that zone may
     /// change.
     pub destination_has_zone: bool,
+    /// Whether both ends accept names with line breaks. FTP cannot carry such names.
+    pub carries_line_breaks: bool,
     /// Handling of symbolic links below a source root.
     pub links: Links,
     /// Settle time in seconds. The job skips a file that has changed within this time before the
@@ -150,6 +152,7 @@ impl Default for PlanOptions {
             compares_content: false,
             source_has_zone: true,
             destination_has_zone: true,
+            carries_line_breaks: false,
             links: Links::Skip,
             settle_s: 0,
             makes_empty_directories: false,

@@ -92,6 +92,7 @@ async fn run_with(
     options.part_suffix.clone_from(&job.moving.partial_suffix);
     options.source_has_zone = matches!(job.source, JobSite::Server(_));
     options.destination_has_zone = matches!(job.destination, JobSite::Server(_));
+    options.carries_line_breaks = job.carries_line_breaks();
     let mut planner = match &job.files {
         Some(files) => Planner::of_files(files.clone(), options),
         None => Planner::new(job.roots.len(), options),

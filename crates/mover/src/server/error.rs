@@ -274,7 +274,8 @@ impl ServerError {
                  ~/.netrc, LONGHAUL_PASSWORD or --password-file"
             }
             Self::SshLogIn { .. } => {
-                "is the user in the URL right, and does authorized_keys at the server contain the key?"
+                "is the user in the URL right, and the password in ~/.netrc, LONGHAUL_PASSWORD or --password-file? \
+                 For a log-in by a key, authorized_keys at the server must contain the key"
             }
             Self::NoSftp { .. } => "does sshd_config of the server have Subsystem sftp?",
             Self::Full(reply) if reply.to_string().contains("does not answer") => {
