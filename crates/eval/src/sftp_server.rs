@@ -207,8 +207,8 @@ pub(crate) const ACCOUNT: &str = "eval";
 pub(super) const SSH_PORT: u16 = 22;
 /// User id and group id of the account. Accounts of Debian have smaller or much larger numbers.
 const ACCOUNT_ID: u32 = 23456;
-/// Script that runs a program with the files `$1` and `$2` in place of the system's accounts. sshd
-/// also needs the folder `/run/sshd`, which a machine without its own running sshd lacks.
+/// Script that runs a program with the files `$1` and `$2` in place of the system's accounts. The
+/// script makes the folder `/run/sshd` if it is missing, because sshd does not start without it.
 const WITH_ACCOUNT: &str = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/shadow || exit; \
     test -d /run/sshd || { mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd; } || exit; \
     shift 2; exec \"$@\"";
