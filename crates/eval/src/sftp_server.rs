@@ -207,13 +207,14 @@ pub(crate) const ACCOUNT: &str = "eval";
 pub(super) const SSH_PORT: u16 = 22;
 /// User id and group id of the account. Accounts of Debian have smaller or much larger numbers.
 const ACCOUNT_ID: u32 = 23456;
-/// Runs a program with the files `$1` and `$2` in place of the system's accounts. sshd needs an
-/// empty folder, which exists only while the machine's own sshd runs.
+/// Script that runs a program with the files `$1` and `$2` in place of the system's accounts. The
+/// script makes the folder `/run/sshd` if it is missing, because sshd does not start without it.
 const WITH_ACCOUNT: &str = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/shadow || exit; \
     test -d /run/sshd || { mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd; } || exit; \
     shift 2; exec \"$@\"";
 /// Settings of sshd. `StrictModes` would refuse a key below a folder of all users, such as
 /// `/dev/shm`. `MaxStartups` permits a log-in of each connection of a mover at the same time.
+/// `ClientAliveInterval` ends the sessions of an interrupted evaluation after three minutes.
 const SETTINGS: &str = "
 PidFile none
 StrictModes no
@@ -225,6 +226,7 @@ UsePAM no
 UseDNS no
 PrintMotd no
 MaxStartups 100
+ClientAliveInterval 60
 Subsystem sftp internal-sftp
 ";
 const TIMEOUT: Duration = Duration::from_secs(10);

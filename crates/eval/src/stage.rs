@@ -190,7 +190,7 @@ impl Stage {
             let linked = fs::hard_link(&first, &path);
             linked.with_context(|| path.display().to_string())?;
         }
-        // The account of an SFTP server must be able to read the files, whatever the umask is.
+        // The account of an SFTP server reads the files, also with a strict umask.
         for path in [&self.folder, &self.server_folder(), &folder] {
             fs::set_permissions(path, Permissions::from_mode(0o755))?;
         }
