@@ -101,15 +101,15 @@ impl SshAccess {
 
     /// Checks that the mover can connect directly to the SFTP servers among `servers`.
     pub(crate) fn check_direct(&self, servers: &[&Server]) -> anyhow::Result<()> {
-        let servers = servers.iter().filter(|it| it.scheme == Scheme::Sftp);
-        for server in servers.filter(|it| self.host(it).has_proxy) {
-            return Err(exit::misuse(format!(
+        let mut servers = servers.iter().filter(|it| it.scheme == Scheme::Sftp);
+        match servers.find(|it| self.host(it).has_proxy) {
+            None => Ok(()),
+            Some(server) => Err(exit::misuse(format!(
                 "the configuration of OpenSSH has ProxyJump or ProxyCommand for {}, which the mover \
                  does not support: use --gateway or --peer",
                 server.host
-            )));
+            ))),
         }
-        Ok(())
     }
 
     /// Records that the user has confirmed an unknown host key.

@@ -30,7 +30,7 @@ pub(super) enum LogInKey {
     /// Key of the agent with this socket.
     Agent {
         socket: PathBuf,
-        key: PublicKey,
+        key: Box<PublicKey>,
         /// Connection for which the agent signs. An agent needs it for keys with restrictions.
         binding: Option<AgentSessionBinding>,
     },
@@ -79,9 +79,9 @@ impl UsableKeys {
                 }
             },
         };
-        let agent_key = |key| LogInKey::Agent {
+        let agent_key = |key: PublicKey| LogInKey::Agent {
             socket: identity.agent.clone().unwrap_or_default(),
-            key,
+            key: Box::new(key),
             binding: binding.cloned(),
         };
         for file in files {
@@ -141,7 +141,7 @@ impl LogInKey {
                         // Agents without restrictions do not know the request.
                         let _ = agent.bind_session(binding, false).await;
                     }
-                    let identity = AgentIdentity::from(key.clone());
+                    let identity = AgentIdentity::from(PublicKey::clone(key));
                     agent.sign_request(&identity, hash, data.to_vec()).await
                 };
                 let signed = timeout(SIGNATURE_TIMEOUT, signed).await;

@@ -404,11 +404,8 @@ fn split_line(line: &str) -> Option<(String, Vec<String>)> {
     let mut rest = rest.trim_start();
     while !rest.is_empty() && !rest.starts_with('#') {
         let (value, behind) = match rest.strip_prefix('"') {
-            Some(quoted) => match quoted.split_once('"') {
-                Some(parts) => parts,
-                // OpenSSH refuses such a line.
-                None => return None,
-            },
+            // OpenSSH refuses a line without the second quote.
+            Some(quoted) => quoted.split_once('"')?,
             None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
         };
         values.push(value.to_owned());

@@ -463,8 +463,8 @@ async fn a_file_arrives_whole_from_every_kind_of_server() {
         // The answers of CLOSE do not delay the reader.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (opened, closed) = (
-            *observed.opened.lock().unwrap(),
-            *observed.closed.lock().unwrap(),
+            *observed.opened.lock().expect("no panic"),
+            *observed.closed.lock().expect("no panic"),
         );
         assert_eq!((opened, closed), (3, 3), "{script:?}");
         assert!(session.is_usable());

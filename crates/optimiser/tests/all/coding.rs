@@ -289,8 +289,10 @@ fn a_known_file_goes_by_references_beside_other_files() {
         .map(|(count, seed)| mixed(count, seed))
         .collect();
     let cutter = Arc::new(Cutter::new(&[9; 32]));
-    let mut known = Known::default();
-    known.has_room = true;
+    let mut known = Known {
+        has_room: true,
+        ..Known::default()
+    };
     let mut coded = |order: &[usize]| {
         let mut encoder = Encoder::new(true, Some(cutter.clone()));
         let (mut out, mut bytes) = (VecDeque::new(), Vec::new());

@@ -372,7 +372,7 @@ impl TransferEntry {
 
 impl Registry {
     /// Creates a registry whose counters are zero. The registry writes finished transfers to `log`.
-    pub(crate) fn new(log: TransferLog) -> Arc<Self> {
+    pub fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),
             // No other process uses the same numbers, because a page may still show numbers of an

@@ -37,6 +37,7 @@ impl Links {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "opens the socket of a link")]
 fn link(identity: Identity, peer: PublicKey, endpoint: Option<String>) -> Link {
     let peer = PeerConfig {
         name: "other".to_owned(),

@@ -11,6 +11,7 @@ use relay::{
     Relay,
     settings::ListenerCoding,
     status::{GatewaySnapshot, OptimiserTotals},
+    transfer_log::TransferRecord,
 };
 
 use crate::common::{
@@ -131,10 +132,7 @@ async fn a_file_that_has_crossed_the_link_goes_by_references() {
 }
 
 /// Returns the finished transfers, the latest first, when there are `count`.
-async fn finished(
-    world: &World,
-    count: usize,
-) -> Vec<std::sync::Arc<relay::transfer_log::TransferRecord>> {
+async fn finished(world: &World, count: usize) -> Vec<TransferRecord> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let finished = snapshot(&world.near).finished;

@@ -55,8 +55,8 @@ impl Events {
         let seen = events.wait_for(|it| self::count(it, event) >= count);
         let seen = timeout(TIMEOUT, seen).await;
         let seen = seen.expect("the event occurs").expect("open");
-        let times = seen.iter().filter(|it| it.0 == event);
-        times.last().expect("an event").1
+        let mut times = seen.iter().filter(|it| it.0 == event);
+        times.next_back().expect("an event").1
     }
 }
 
