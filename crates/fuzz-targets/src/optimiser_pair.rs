@@ -246,8 +246,9 @@ fn noise(seed: u8, count: usize) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Returns first inputs for the fuzzer. They are words, repeated noise, a long repeated file, the
-/// same file with forgotten and refused chunks, a file of one chunk, and a file in parts.
+/// Returns first inputs for the fuzzer: words, repeated noise, and a long repeated file. The other
+/// inputs are the same file with forgotten and refused chunks, a file of one chunk, and a file in
+/// parts.
 pub fn seeds() -> Vec<Vec<u8>> {
     let start = |flags: u8, forgets: u8, refuses: u8| vec![flags, forgets, refuses, 3, 232];
     let noise = |seed: u8, count: u16, take: u8| {

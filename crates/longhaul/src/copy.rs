@@ -13,8 +13,8 @@ use crate::{
 ///
 /// SRC and DST are local paths or URLs: ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS),
 /// ftps:// (TLS from the first byte), sftp:// (SSH). The path of a URL is relative to the login
-/// directory. With a second slash, as in ftp://HOST//PATH, the path begins at the server's root. SRC
-/// may also be a file of a web server (https://HOST/PATH), or standard input (-).
+/// directory. With a second slash, as in ftp://HOST//PATH, the path begins at the server's root.
+/// SRC may also be a file of a web server (https://HOST/PATH), or standard input (-).
 ///
 /// If SRC is a directory, the command copies the content of SRC into the directory DST. If DST ends
 /// in a slash and SRC does not, the copy is a directory in DST with the name of SRC. If SRC is a

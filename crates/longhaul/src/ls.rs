@@ -28,8 +28,8 @@ use crate::{
 /// List files on a server or on this machine
 ///
 /// URL is ftp://[USER@]HOST[:PORT]/PATH, ftpes:// (TLS by AUTH TLS), ftps:// (TLS from the first
-/// byte), sftp:// (SSH), or a local path. The path of a URL is relative to the login directory. With a second
-/// slash, as in ftp://HOST//PATH, the path begins at the server's root.
+/// byte), sftp:// (SSH), or a local path. The path of a URL is relative to the login directory.
+/// With a second slash, as in ftp://HOST//PATH, the path begins at the server's root.
 ///
 /// Each line has the size in bytes, the time of the last change in UTC, and the name. The name of a
 /// directory ends in a slash. A time with a question mark is in the unknown time zone of the

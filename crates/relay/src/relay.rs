@@ -42,8 +42,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Relay(pub(crate) Arc<GatewayContext>);
 
-/// Identifies a coded stream of a service. The pair of session and number is unique among all
-/// streams with the peer, except for the streams of sessions of which the peer is the near gateway.
+/// Identifies a coded stream of a service. The pair of session and number is unique among the
+/// streams of all sessions with the peer in which the same gateway is the near gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodedStreamId {
     /// Other gateway.
