@@ -20,7 +20,7 @@ use crate::exit;
 /// Options for SFTP servers.
 #[derive(clap::Args)]
 pub(crate) struct SshArgs {
-    /// Log in at SFTP servers only with the private key in this file, which may be given several
+    /// Log in at SFTP servers only with the private key in this file. The option may be given several
     /// times [default: the keys of the agent, and of ~/.ssh]
     #[arg(long, value_name = "FILE")]
     identity: Vec<PathBuf>,

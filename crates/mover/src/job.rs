@@ -221,8 +221,8 @@ impl Job {
         self.destination.location(path)
     }
 
-    /// Returns whether names with line breaks are copied. Then one end is an SFTP server, and no end
-    /// is an FTP server.
+    /// Returns whether names with line breaks are copied. The condition is that one end is an SFTP
+    /// server, and no end is an FTP server.
     pub(crate) fn carries_line_breaks(&self) -> bool {
         let ends = [&self.source, &self.destination];
         let has = |is_it: fn(&JobSite) -> bool| ends.iter().any(|it| is_it(it));

@@ -42,8 +42,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Relay(pub(crate) Arc<GatewayContext>);
 
-/// Identifies a coded stream of a service. The pair of session and number is unique among the
-/// streams of all sessions with the peer in which the same gateway is the near gateway.
+/// Identifies a coded stream of a service. The pair of session and number is unique for each peer
+/// and each value of `is_near`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodedStreamId {
     /// Other gateway.

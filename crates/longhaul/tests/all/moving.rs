@@ -27,7 +27,7 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
     let cases: [(&[&str], &str); 10] = [
         (
             &["me@ftp.example.com:/takes"],
-            "did you mean ftp://me@ftp.example.com//takes or ./me@ftp.example.com:/takes",
+            "did you mean sftp://me@ftp.example.com//takes or ./me@ftp.example.com:/takes",
         ),
         (&["ftp.example.com:takes"], "did you mean"),
         (&["https://localhost/x"], "a web server is a source alone"),

@@ -90,6 +90,14 @@ pub(super) fn of_modified(unix_s: i64) -> Option<Attrs> {
     })
 }
 
+/// Returns attributes that set the size.
+pub(super) fn of_size(bytes: u64) -> Attrs {
+    Attrs {
+        size: Some(bytes),
+        ..Attrs::default()
+    }
+}
+
 const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;

@@ -15,7 +15,7 @@ use sftp::{
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
     task::AbortHandle,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::replies::{Answer, ArrivedAnswer, Expected, Replies, VERSION};
@@ -64,6 +64,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     replies: Replies,
+    /// Time at which bytes of the server last arrived. `None` if no bytes have arrived.
+    arrived_at: Option<Instant>,
     has_ended: bool,
 }
 
@@ -136,10 +138,10 @@ impl Exchange {
         expected: Expected,
     ) -> Result<PendingAnswer, ServerError> {
         let place = self.shared.places.clone().acquire_owned();
-        let place = match timeout(self.shared.stall_max, place).await {
-            Ok(Ok(place)) => place,
-            Ok(Err(_)) => return Err(self.lost()),
-            Err(_) => return Err(self.silent(name(request))),
+        let place = match self.within(self.shared.stall_max, place).await {
+            Some(Ok(place)) => place,
+            Some(Err(_)) => return Err(self.lost()),
+            None => return Err(self.silent(name(request))),
         };
         let name = name(request);
         let (id, receiver) = {
@@ -168,10 +170,11 @@ impl Exchange {
     /// # Errors
     /// [`ServerError`] if the session has ended, or if the server does not answer in time.
     pub(super) async fn answer(&self, pending: PendingAnswer) -> Result<Answer, ServerError> {
-        match timeout(self.shared.reply_timeout, pending.receiver).await {
-            Ok(Ok((answer, _))) => Ok(answer),
-            Ok(Err(_)) => Err(self.lost()),
-            Err(_) => Err(self.silent(pending.request)),
+        let limit = self.shared.reply_timeout;
+        match self.within(limit, pending.receiver).await {
+            Some(Ok((answer, _))) => Ok(answer),
+            Some(Err(_)) => Err(self.lost()),
+            None => Err(self.silent(pending.request)),
         }
     }
 
@@ -184,10 +187,11 @@ impl Exchange {
         &self,
         pending: &mut PendingAnswer,
     ) -> Result<ArrivedAnswer, ServerError> {
-        match timeout(self.shared.stall_max, &mut pending.receiver).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(self.lost()),
-            Err(_) => {
+        let limit = self.shared.stall_max;
+        match self.within(limit, &mut pending.receiver).await {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(_)) => Err(self.lost()),
+            None => {
                 self.end(ChannelEnd {
                     kind: io::ErrorKind::TimedOut,
                     text: "a transfer made no progress".to_owned(),
@@ -208,6 +212,23 @@ impl Exchange {
     ) -> Result<Answer, ServerError> {
         let pending = self.send(request, expected).await?;
         self.answer(pending).await
+    }
+
+    /// Waits for `future`. Returns `None` if no bytes of the server have arrived for `limit`. While
+    /// other answers arrive, the server is not silent: an answer may follow many bytes of others.
+    async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        let mut deadline = Instant::now() + limit;
+        loop {
+            if let Ok(output) = timeout_at(deadline, &mut future).await {
+                return Some(output);
+            }
+            let arrived_at = self.shared.lock().arrived_at;
+            deadline = arrived_at.map(|it| it + limit)?;
+            if deadline <= Instant::now() {
+                return None;
+            }
+        }
     }
 
     /// Returns whether the session has not ended.
@@ -355,7 +376,11 @@ async fn read(shared: Arc<Shared>, mut from_server: impl FromServer) {
             Ok(bytes) => bytes,
             Err(reason) => break reason,
         };
-        let received = shared.lock().replies.receive(bytes, Instant::now());
+        let received = {
+            let mut state = shared.lock();
+            state.arrived_at = Some(Instant::now());
+            state.replies.receive(bytes, Instant::now())
+        };
         match received {
             Ok(orphans) => {
                 for handle in orphans {

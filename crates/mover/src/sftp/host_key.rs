@@ -118,12 +118,15 @@ impl HostKeyCheck {
                         );
                         (verdict, file)
                     }
-                    Err(source) => {
-                        return Err(HostKeyRejection::File {
-                            server: name,
-                            file: file.to_owned(),
-                            source,
-                        });
+                    Err(error) => {
+                        tracing::warn!(
+                            server = name,
+                            fingerprint,
+                            file = %file.display(),
+                            %error,
+                            "the accepted host key cannot be stored"
+                        );
+                        return Ok(());
                     }
                 }
             }

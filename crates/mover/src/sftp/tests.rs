@@ -41,6 +41,8 @@ struct Script {
     replaces: bool,
     /// Offset from which WRITEs fail.
     write_fails_at: Option<u64>,
+    /// Offset of the byte whose first WRITE fails.
+    write_fails_once_at: Option<u64>,
     /// Whether FSTAT reports a size.
     reports_size: bool,
     /// Number of requests after which the server answers nothing.
@@ -64,6 +66,7 @@ impl Default for Script {
             has_posix_rename: true,
             replaces: false,
             write_fails_at: None,
+            write_fails_once_at: None,
             reports_size: true,
             silent_after: usize::MAX,
             names: Vec::new(),
@@ -325,6 +328,10 @@ impl ScriptedServer {
                 if self.script.write_fails_at.is_some_and(|it| end > it) {
                     return failure(StatusCode::FAILURE);
                 }
+                let fails = |it: &mut u64| (*offset..end).contains(it);
+                if self.script.write_fails_once_at.take_if(fails).is_some() {
+                    return failure(StatusCode::FAILURE);
+                }
                 let (path, _) = &self.handles[&handle[..]];
                 let bytes = &mut files.get_mut(path).expect("a file").bytes;
                 bytes.resize(bytes.len().max(end as usize), 0);
@@ -352,6 +359,9 @@ impl ScriptedServer {
                 let (path, _) = &self.handles[&handle[..]];
                 let file = files.get_mut(path).expect("a file");
                 file.modified_s = attrs.times.map_or(file.modified_s, |it| it.modified_s);
+                if let Some(size) = attrs.size {
+                    file.bytes.resize(size as usize, 0);
+                }
                 ok
             }
             Request::Remove { path } => match files.remove(&path[..]) {
@@ -554,6 +564,33 @@ async fn a_write_that_fails_ends_the_upload() {
         "{error}"
     );
     assert!(session.is_usable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_once_leaves_no_hole() {
+    let script = Script {
+        write_fails_once_at: Some(3_000_000),
+        ..Script::default()
+    };
+    let there = files(b"other", Vec::new());
+    let (session, _) = session(script, &there).await;
+    let error = write_all(&session, &pattern(5_000_000)).await;
+    assert!(error.expect_err("a failure").is_refusal());
+    assert!(session.is_usable());
+    let left = there.lock().expect("no panic")[&b"f"[..]].bytes.len();
+    assert_eq!(left, 0, "a later attempt would continue behind the hole");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_other_requests_is_not_silent() {
+    let script = Script {
+        // Each answer takes a part of the limit of 30 s.
+        delay: Duration::from_secs(20),
+        ..Script::default()
+    };
+    let (session, _) = session(script, &files(b"f", pattern(9_000_000))).await;
+    let content = read_all(&session, (0, None)).await.expect("answers");
+    assert!(content == pattern(9_000_000));
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ pub struct SftpWriter {
     window: Window,
     /// Bytes that are not sent yet.
     gathered: BytesMut,
+    /// Offset of the first byte that this value has written.
+    first_offset: u64,
     /// Offset of the first byte in `gathered`.
     offset: u64,
     chunk_bytes: usize,
@@ -46,6 +48,7 @@ impl SftpWriter {
             on_the_way_bytes: 0,
             window: Window::default(),
             gathered: BytesMut::new(),
+            first_offset: offset,
             offset,
             chunk_bytes: chunk_bytes.max(1),
             modified_unix_s: None,
@@ -58,6 +61,13 @@ impl SftpWriter {
     /// [`ServerError`] if the server refuses an earlier byte, or if it confirms none within the
     /// timeout.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
+        match self.write_all(bytes).await {
+            Err(error) if error.is_refusal() => Err(self.discard(error).await),
+            written => written,
+        }
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let count = rest.len().min(self.chunk_bytes - self.gathered.len());
@@ -86,9 +96,9 @@ impl SftpWriter {
     /// # Errors
     /// [`ServerError`] if the server refuses a byte, or if the connection is lost.
     pub async fn finish(mut self) -> Result<Option<Stat>, ServerError> {
-        self.send().await?;
-        while let Some(write) = self.on_the_way.pop_front() {
-            self.confirm(write).await?;
+        match self.confirm_all().await {
+            Err(error) if error.is_refusal() => return Err(self.discard(error).await),
+            confirmed => confirmed?,
         }
         let exchange = self.file.exchange().clone();
         let times = self.modified_unix_s.and_then(attributes::of_modified);
@@ -116,6 +126,40 @@ impl SftpWriter {
         match exchange.answer(close).await? {
             Answer::Done => Ok(stat),
             other => Err(other.into_error()),
+        }
+    }
+
+    /// Sends the gathered bytes, and waits until the server has confirmed all bytes.
+    async fn confirm_all(&mut self) -> Result<(), ServerError> {
+        self.send().await?;
+        while let Some(write) = self.on_the_way.pop_front() {
+            self.confirm(write).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes all bytes of this value from the file after the server has refused a WRITE, and
+    /// returns `error`. The server may have accepted later WRITEs, so the file may have a hole. A
+    /// later attempt would continue the file behind the hole.
+    async fn discard(&mut self, error: ServerError) -> ServerError {
+        while let Some(mut write) = self.on_the_way.pop_front() {
+            if let Err(lost) = self.file.exchange().progress(&mut write.answer).await {
+                return lost;
+            }
+        }
+        let request = Request::FsetStat {
+            handle: self.file.bytes(),
+            attrs: attributes::of_size(self.first_offset),
+        };
+        let exchange = self.file.exchange();
+        match exchange.request(&request, Expected::Status).await {
+            Ok(Answer::Done) => error,
+            Ok(other) => {
+                let reason = other.into_error();
+                tracing::warn!(%reason, "the incomplete file cannot be shortened; remove it");
+                error
+            }
+            Err(lost) => lost,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Files that the client opens for an upload, and whose OPEN the near half answers before the
 //! server does.
 //!
-//! The answer to CLOSE reports a failure of such an OPEN and of all its WRITEs. An early answer is
-//! therefore only for clients that check the answer to CLOSE. OpenSSH's `sftp` and `scp` do so.
+//! The answer to CLOSE reports a failure of such an OPEN and of all its WRITEs. The near half gives
+//! such an answer only if all WRITEs have early answers, and only to clients that check the answer
+//! to CLOSE. OpenSSH's `sftp` and `scp` do so, except for `scp -3` between two servers.
 //! Other programs use OpenSSH's `ssh` as their transport, and some of them ignore this answer.
 //! `sftp` and `scp` differ from them: they begin a session by `limits@openssh.com`.
 //!
@@ -57,7 +58,7 @@ impl SftpNear {
     pub(super) fn opens_early(&self, path: &[u8], flags: OpenFlags) -> bool {
         let folder = folder(path);
         flags == UPLOAD
-            && self.settings.early != EarlyReplies::Off
+            && self.settings.early == EarlyReplies::All
             && self.early_opens.checks_close == Some(true)
             && folder.is_some()
             && folder == self.early_opens.folder
