@@ -23,7 +23,7 @@ impl SftpFar {
         let malformed = SftpError::MalformedPacket(kind::HANDLE);
         let handle = FieldReader::new(kind::HANDLE, body).handle();
         let open = OpenHandle {
-            // The bytes of the packet must not stay in memory for a handle.
+            // The handle is copied, so that it does not keep the whole packet in memory.
             handle: Bytes::copy_from_slice(&handle.map_err(|_| malformed)?),
             read_ahead: None,
             stopped_run: None,

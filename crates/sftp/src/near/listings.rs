@@ -304,7 +304,7 @@ impl Listing {
 
 impl Entry {
     fn read(fields: &mut FieldReader) -> Result<Self, PacketError> {
-        // The bytes of the packet must not stay in memory for a name.
+        // The name is copied, so that it does not keep the whole packet in memory.
         let name = Bytes::copy_from_slice(&fields.string()?);
         fields.string()?;
         let attrs = Attrs::read(fields)?;

@@ -389,7 +389,7 @@ pub(super) fn handle_name(packet: &Rope) -> Result<Bytes, SftpError> {
     body.advance(1);
     let name = FieldReader::new(kind::HANDLE, body).handle();
     let name = name.map_err(|_| SftpError::MalformedPacket(kind::HANDLE))?;
-    // The bytes of the packet must not stay in memory for a handle.
+    // The handle is copied, so that it does not keep the whole packet in memory.
     Ok(Bytes::copy_from_slice(&name))
 }
 

@@ -163,7 +163,7 @@ impl SftpNear {
     /// Returns the values of an OPEN.
     pub(super) fn opening(&self, path: &[u8], flags: OpenFlags, window_bytes: u64) -> Opening {
         Opening::File {
-            // The bytes of the packet must not stay in memory for a path.
+            // The path is copied, so that it does not keep the whole packet in memory.
             path: Bytes::copy_from_slice(path),
             direction: if flags.contains(OpenFlags::WRITE) {
                 FileDirection::Upload

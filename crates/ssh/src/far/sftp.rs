@@ -54,7 +54,7 @@ enum NearState {
     Closed,
 }
 
-/// Message of the server other than answers.
+/// Message of the server that is not an answer to a request.
 enum Control {
     /// Message about the program.
     Message(ChannelMessage),
@@ -282,7 +282,8 @@ impl<'a> SftpChannel<'a> {
         self.state.change(|state| {
             let changed = change(state);
             if state.near == NearState::Closed {
-                // The near half reads no more answers. They must not stop the input of the server.
+                // The near half reads no more answers. Unread answers must not stop the input of
+                // the server.
                 while state.session.next_near_message().is_some() {}
             }
             changed
@@ -300,7 +301,7 @@ const QUEUES_BYTES: u64 = 8 * 1024 * 1024;
 /// Number of bytes that a channel may read ahead of the link when the memory is short.
 const READS_MIN: u64 = 512 * 1024;
 
-/// Maximum number of messages of the server other than answers that wait for the link.
+/// Maximum number of server messages that wait for the link. Answers to requests do not count.
 const CONTROLS_MAX: usize = 16;
 
 /// Time limit for the server to accept the last requests of a client that has closed its channel.

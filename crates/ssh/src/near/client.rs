@@ -130,7 +130,8 @@ impl Client {
         end
     }
 
-    /// Waits until the client has not logged in by the deadline.
+    /// Waits for the deadline of the log-in. If the client logs in before the deadline, the
+    /// function never returns.
     pub(super) async fn wait_for_login_timeout(&self, deadline: Instant) {
         sleep_until(deadline).await;
         if *self.is_logged_in.borrow() {

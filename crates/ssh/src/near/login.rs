@@ -59,8 +59,8 @@ pub(super) async fn password(client: &Client, name: &str, password: &str) -> Aut
     conclude_attempt(client, &far, reply).await
 }
 
-/// Relays a log-in by questions. `answers` are the answers to the last questions. `None` starts the
-/// log-in.
+/// Relays a log-in in which the server asks questions. `answers` are the answers to the last
+/// questions. `None` starts the log-in.
 pub(super) async fn interactive(
     client: &Client,
     name: &str,
@@ -274,7 +274,8 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
     if let Some(end) = client.refused() {
         return Err(end);
     }
-    // Other connections of the client may have failed since this one was admitted.
+    // Log-ins on other connections of the client may have failed since the gateway admitted this
+    // connection.
     let permitted = client.relay.check_failed_logins(client.address);
     permitted.map_err(limit_end)?;
     let unavailable = |text: &str| SessionEnd {

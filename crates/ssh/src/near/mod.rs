@@ -122,6 +122,6 @@ struct ClientConfigs {
 /// Maximum number of messages that wait for the task of one connection.
 const EVENT_BUFFER: usize = 32;
 
-/// Maximum number of rejected log-ins on one connection. Servers have lower limits, and offers of
-/// unknown keys count.
+/// Maximum number of rejected log-ins on one connection. Offers of unknown keys count, too. Servers
+/// have lower limits.
 const AUTH_ATTEMPTS_MAX: usize = 20;

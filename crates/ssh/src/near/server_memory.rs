@@ -27,7 +27,7 @@ struct Entry {
 }
 
 impl ServerMemory {
-    /// Returns the methods that a server has offered to a user a short time ago.
+    /// Returns the methods that a server offered to a user, if the entry is not too old.
     pub(super) fn find(&self, server: &HostPort, user: &str) -> Option<Vec<Method>> {
         let entries = self.lock();
         let entry = entries.get(&(server.clone(), user.to_owned()))?;
