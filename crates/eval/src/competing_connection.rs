@@ -81,7 +81,7 @@ impl RunningConnection {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Entries are pushed whole, so a panic elsewhere leaves none half-written.
+    // An entry is added in one step, so a panic in another thread leaves no incomplete entry.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -115,7 +115,8 @@ fn send(to: SocketAddr, neighbour: CompetingConnection, stop: &AtomicBool) -> an
             Err(error) => return Err(error).context("sending"),
         }
     }
-    // Queued bytes would disturb the next trial, so the connection ends with a reset.
+    // A reset ends the connection, because bytes that are still queued would disturb the next
+    // trial.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     Ok(())
 }

@@ -51,7 +51,7 @@ pub(super) fn lftp_pget(
     }
     ended.succeeded()?;
     compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
-    // Time counts from the command, as with the other clients: the login is excluded.
+    // The time counts from the transfer command. As with the other clients, it excludes the login.
     let marks = ended
         .said
         .lines()

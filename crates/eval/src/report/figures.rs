@@ -1,5 +1,6 @@
-//! The plots of a report. If a quantity varies within a plan, the report plots the goodput over
-//! this quantity. The report has one such plot for each combination of the other quantities.
+//! The plots of a report. If a quantity varies within a plan, the report has plots with this
+//! quantity on the horizontal axis and the goodput on the vertical axis. There is one such plot for
+//! each combination of the other quantities.
 
 use std::collections::BTreeSet;
 

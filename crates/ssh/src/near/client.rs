@@ -88,7 +88,7 @@ impl Client {
         ChannelGuard(self.clone())
     }
 
-    /// Stores the reason of a refusal. The first reason counts.
+    /// Stores the reason of a refusal. Later reasons do not replace the first one.
     pub(super) fn refuse(&self, end: SessionEnd) {
         self.refusal.send_if_modified(|refusal| {
             let is_first = refusal.is_none();
