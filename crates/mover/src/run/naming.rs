@@ -18,7 +18,7 @@ pub(super) struct PendingNames {
     shared: Arc<JobContext>,
     events: mpsc::UnboundedSender<(usize, LaneEvent)>,
     /// Semaphore with one permit for each file. If the lane is interrupted, syncs in progress still
-    /// end.
+    /// run to their end.
     places: Arc<Semaphore>,
 }
 

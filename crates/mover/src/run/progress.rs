@@ -60,7 +60,7 @@ impl JobProgress {
         self.pace(bytes).await;
     }
 
-    /// Counts bytes that another job has moved, without applying the rate limit.
+    /// Counts bytes that another job has moved. The rate limit does not apply to these bytes.
     pub(super) fn arrived(&self, bytes: u64) {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

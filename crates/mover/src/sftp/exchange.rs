@@ -88,8 +88,8 @@ impl Drop for Tasks {
 impl Exchange {
     /// Starts SFTP on a channel. Returns the server's greeting.
     ///
-    /// # Errors
-    /// [`ServerError`] if the server does not answer, or not by SFTP version 3.
+    /// # Errors [`ServerError`] if the server does not answer, or if it answers by another version
+    /// than SFTP version 3.
     pub(super) async fn start(
         (to_server, from_server): (impl ToServer, impl FromServer),
         peer: String,
@@ -128,8 +128,8 @@ impl Exchange {
 
     /// Sends a request. Waits only if too many requests are outstanding.
     ///
-    /// # Errors
-    /// [`ServerError`] if the session has ended, or if the server answers no request in time.
+    /// # Errors [`ServerError`] if the session has ended, or if the server does not answer earlier
+    /// requests in time.
     pub(super) async fn send(
         &self,
         request: &Request,
@@ -150,7 +150,8 @@ impl Exchange {
             }
             state.replies.register(name, expected, Some(place))
         };
-        // The task that sends may have ended. Then, the receiver ends.
+        // If the task that sends has ended, this call fails. The receiver of the answer then ends,
+        // too.
         let _ = self.shared.outgoing.send(request.encode(id));
         Ok(PendingAnswer {
             request: name,
@@ -402,12 +403,12 @@ fn name(request: &Request) -> &'static str {
     }
 }
 
-/// Maximum number of requests without an answer on one channel. Files limit their bytes
-/// themselves.
+/// Maximum number of requests without an answer on one channel. Each open file limits the bytes of
+/// its own requests.
 const REQUESTS_MAX: usize = 4096;
 
-/// Length in bytes from which a piece is sent without a copy.
+/// Minimum length in bytes of a piece that is sent without a copy.
 const BATCH_BYTES: usize = 16 * 1024;
 
-/// Time in which the reason for the end of a channel follows a failed write.
+/// Maximum time between a failed write and the reason for the end of its channel.
 const REASON_DELAY: Duration = Duration::from_millis(200);

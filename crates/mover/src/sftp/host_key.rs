@@ -162,7 +162,7 @@ fn named(host: &str, port: u16) -> Result<HostPort, HostKeyRejection> {
     Ok(HostPort { host, port })
 }
 
-/// Returns the server as a file of known hosts names it.
+/// Returns the name of the server in the form of a file of known hosts.
 fn shown(server: &HostPort) -> String {
     let host = match &server.host {
         Host::Ip(ip) => ip.to_string(),

@@ -1,4 +1,4 @@
-//! Upload of a file: several WRITEs are on the way at the same time.
+//! Upload of a file with several WRITEs in flight at the same time.
 
 use std::collections::VecDeque;
 
@@ -54,9 +54,8 @@ impl SftpWriter {
 
     /// Sends bytes, and waits only while too many bytes are unconfirmed.
     ///
-    /// # Errors
-    /// [`ServerError`] if the server refuses an earlier byte, or if it confirms none within the
-    /// timeout.
+    /// # Errors [`ServerError`] if the server refuses an earlier WRITE, or if it confirms no byte
+    /// within the timeout.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         let mut rest = bytes;
         while !rest.is_empty() {

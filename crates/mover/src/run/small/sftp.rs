@@ -141,8 +141,9 @@ impl<'a> SftpFiles<'a> {
         (self.tell)(match result {
             Ok(()) => LaneEvent::Done(id, moved(&file, self.shared)),
             Err(TaskError::Busy) => LaneEvent::Done(id, TaskResult::Unsettled),
-            // The move of one file alone retries with another name of the part, or fails with a
-            // more precise error. The source may have changed since its listing.
+            // The file is moved alone later, because such a move can retry with another name of the
+            // part, or fails with a more precise error. The source may have changed since its
+            // listing.
             Err(error) if error.is_changed() || error.is_refusal() => {
                 backlog.alone.insert(id);
                 backlog.put_back(id, Task::Move(file));
