@@ -73,7 +73,7 @@ impl ByteSink {
         thread::spawn(move || {
             while let Ok((stream, _)) = accepting.accept() {
                 let count = count.clone();
-                // The source notices a broken connection.
+                // An error is ignored here, because the sender also notices a broken connection.
                 thread::spawn(move || swallow(stream, &count));
             }
         });

@@ -88,7 +88,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Drop for RunningConnection {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A failed sender shows in the received bytes.
+        // An error of the sender is ignored here, because the number of received bytes shows it.
         if let Some(sender) = self.sender.take() {
             let _ = sender.join();
         }

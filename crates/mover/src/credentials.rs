@@ -131,8 +131,8 @@ impl Credentials {
         let for_all = for_all.filter(|_| !is_guest || server.user.is_some());
         let password = entry.and_then(|it| it.password.clone()).or(for_all);
         let password = match password {
-            // By custom, guests send an address as their password (RFC 1635). The mover discloses
-            // no real address.
+            // Guests usually send an address as their password (RFC 1635). The mover discloses no
+            // real address.
             None if is_guest => Some(Password::guest()),
             password => password,
         };

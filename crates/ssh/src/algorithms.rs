@@ -12,7 +12,7 @@ pub fn client_config(key: Vec<Algorithm>) -> client::Config {
             key: Cow::Owned(key),
             ..preferred()
         },
-        // The sessions have their own timeouts.
+        // Sessions have their own timeouts, so the library needs none.
         inactivity_timeout: None,
         ..client::Config::default()
     }

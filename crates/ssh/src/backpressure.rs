@@ -218,7 +218,7 @@ impl HeldBytes {
     /// Waits until the peer has closed the channel. The window of the peer never opens after that.
     pub(crate) async fn closed(&self) {
         let mut is_closed = self.is_closed.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = is_closed.wait_for(|it| *it).await;
     }
 

@@ -116,7 +116,7 @@ pub(super) fn uftp(
     if work.clients > 1 {
         return Err(TrialFailure::NotTried("one sender has one rate".to_owned()));
     }
-    // The sender runs where the files are.
+    // The sender runs at the site that has the files.
     let (sender, receiver) = match work.direction {
         TrialDirection::Down => (Site::B, Site::A),
         TrialDirection::Up => (Site::A, Site::B),

@@ -98,7 +98,7 @@ impl EvaluationReport {
                     None => groups.push((common, vec![cell])),
                 }
             }
-            // Cells of a group differ in this quantity alone.
+            // The cells of a group differ only in this quantity.
             let vary = groups.into_iter().filter(|(_, group)| group.len() > 1);
             plots.extend(vary.map(|(common, group)| {
                 let label = common.to_string().replacen(dimension.cleared, "", 1);

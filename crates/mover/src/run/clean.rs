@@ -389,7 +389,7 @@ impl<'a> Cleaner<'a> {
             let remove = move || files.remove_left_part(&part, is_recorded);
             let left = on_disk(remove, what.clone()).await?;
             if is_recorded && left == PartRemoval::Removed {
-                // After the sync the journal may forget the part.
+                // The journal can forget the part only after this sync.
                 all.named(&path).await.map_err(TaskError::disk(what))?;
             }
             return Ok(left);

@@ -148,7 +148,7 @@ impl TaskError {
 
 /// Returns the name of the user of this process, or the user's number if it has no name.
 fn own_user() -> &'static str {
-    // A copy may lack the permission to read many files.
+    // The name is stored, because a copy may lack the permission to read many files.
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let uid = geteuid();

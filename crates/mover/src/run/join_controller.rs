@@ -112,8 +112,8 @@ impl JoinController {
     /// Records that a connection has received its first bytes. `opening` is the time since the
     /// connection requested them.
     pub(super) fn opened(&mut self, opening: Duration, now: Instant) {
-        // To open a data connection, the mover requests a port and then the file. This takes two or
-        // three round trips.
+        // The opening of a data connection takes two or three round trips, because the mover
+        // requests a port and then the file.
         let round = (opening / OPENING_ROUNDS).max(ROUND_LEAST);
         self.round = Some(self.round.map_or(round, |it| it.min(round)));
         self.window = RateWindow::new(now);

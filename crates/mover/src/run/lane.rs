@@ -50,7 +50,7 @@ pub(super) async fn run(
     mut tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
     events: mpsc::UnboundedSender<(usize, LaneEvent)>,
 ) {
-    // The receiver is gone if the plan has ended.
+    // If the plan has ended, there is no receiver, and the event is dropped.
     let tell = |event| drop(events.send((number, event)));
     let job = &shared.job;
     let session_pool = job.session_pool.as_deref();

@@ -84,7 +84,7 @@ impl Mover<'_> {
                 Err(error) => Err(error),
             };
             if let (Err(_), Backend::Local(disk)) = (&moved, &mut *self.destination) {
-                // Another lane may make the next attempt.
+                // This lane releases the part, because another lane may make the next attempt.
                 disk.release_part();
             }
             match &moved {

@@ -50,7 +50,7 @@ impl PendingNames {
     /// name is synced.
     pub(super) async fn done(&mut self, id: TaskId, outcome: TaskResult, path: Option<Vec<u8>>) {
         let (lane, events) = (self.lane, self.events.clone());
-        // The receiver is gone if the plan has ended.
+        // If the plan has ended, there is no receiver, and the event is dropped.
         let tell = move |event| drop(events.send((lane, event)));
         let (TaskResult::Moved { .. } | TaskResult::Grown { .. }, Some(path)) = (&outcome, path)
         else {

@@ -110,7 +110,7 @@ impl Exchange {
             version: VERSION,
             extensions: Vec::new(),
         };
-        // The receiver is part of this function.
+        // The receiver is part of this function, so the call cannot fail.
         let _ = shared.outgoing.send(init.encode(GreetingSource::Client));
         let writing = tokio::spawn(write(shared.clone(), to_server, requests));
         let reading = tokio::spawn(read(shared.clone(), from_server));
@@ -219,7 +219,7 @@ impl Exchange {
     /// Waits until the session has ended.
     pub(super) async fn until_lost(&self) {
         let mut end = self.shared.end.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = end.wait_for(Option::is_some).await;
     }
 

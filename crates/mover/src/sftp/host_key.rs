@@ -69,7 +69,7 @@ impl HostKeyCheck {
         match self {
             Self::Known { keys, .. } => vec![keys.algorithms()],
             Self::Trusted => vec![all],
-            // The pinned key may be of any kind.
+            // The pinned key may be of any kind, so there is one attempt for each kind.
             Self::Pinned { .. } => {
                 let of = |is_kind: &dyn Fn(&Algorithm) -> bool| {
                     all.iter().filter(|it| is_kind(it)).cloned().collect()

@@ -201,7 +201,7 @@ async fn keys_of_agent(socket: &Path) -> Result<Vec<PublicKey>, String> {
     let listed = listed.map_err(|error| error.to_string())?;
     let keys = listed.into_iter().filter_map(|identity| match identity {
         AgentIdentity::PublicKey { key, .. } => Some(key),
-        // A certificate has a key of its own in the agent.
+        // A certificate is left out, because the agent lists its key separately.
         AgentIdentity::Certificate { .. } => None,
     });
     Ok(keys.collect())

@@ -76,7 +76,7 @@ impl SftpListing {
     /// # Errors
     /// [`ServerError`] if the connection is lost.
     pub async fn finish(mut self) -> Result<u64, ServerError> {
-        // The answer has no meaning for a folder.
+        // The answer to the CLOSE of a folder has no meaning, so the method does not wait for it.
         drop(self.folder.close().await?);
         Ok(0)
     }

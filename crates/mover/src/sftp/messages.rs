@@ -78,7 +78,7 @@ impl SshState {
     /// Waits until the connection has ended.
     pub(super) async fn ended(&self) {
         let mut end = self.end.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = end.wait_for(Option::is_some).await;
     }
 

@@ -138,7 +138,7 @@ impl SftpReader {
     /// Returns the number of bytes that may be in flight.
     fn window_bytes(&self) -> u64 {
         match self.fstat {
-            // The file may be small.
+            // The size is not known yet, and the file may be small.
             Some(_) => u64::from(self.chunk_bytes) * FIRST_READS,
             None => self.window.bytes(),
         }

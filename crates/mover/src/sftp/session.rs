@@ -332,7 +332,8 @@ impl SftpSession {
         let aside = part_path(path, random_digits(), ASIDE);
         match self.run(&self.renaming(path, &aside)).await {
             Ok(()) => {}
-            // The refusal has another reason than the old file.
+            // The server also refuses to rename the old file, so the first refusal had another
+            // reason.
             Err(ServerError::SftpRefused(_)) => return Err(ServerError::SftpRefused(refusal)),
             Err(error) => return Err(error),
         }
@@ -430,8 +431,8 @@ impl SftpSession {
         Ok(SftpWriter::new(file, 0, limits.write_bytes as usize))
     }
 
-    /// Opens a file for writing at `offset_bytes`, and keeps all its bytes. The file is created if it
-    /// does not exist. Several sessions may write to ranges of one file.
+    /// Opens a file for writing at `offset_bytes`, and keeps all its bytes. Creates the file if it
+    /// does not exist. Several sessions can write to ranges of one file.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses, or if the connection is lost.
@@ -470,7 +471,7 @@ impl SftpSession {
     pub async fn hang_up(&self) {
         if let Some(connection) = &self.shared.connection {
             connection.disconnect().await;
-            // The disconnect message is on its way then.
+            // The disconnect message has been sent.
             connection.ended(LEAVE_TIMEOUT).await;
         }
         self.exchange.hang_up();

@@ -67,9 +67,9 @@ enum Section {
 }
 
 impl SshConfig {
-    /// Reads `~/.ssh/config` and `/etc/ssh/ssh_config`. `home` is the home directory, `agent` is the
-    /// value of `SSH_AUTH_SOCK`, and `local_user` is the user on this machine. Missing files are
-    /// skipped.
+    /// Reads `~/.ssh/config` and `/etc/ssh/ssh_config`. Skips missing files. `home` is the home
+    /// directory, `agent` is the value of `SSH_AUTH_SOCK`, and `local_user` is the user on this
+    /// machine.
     ///
     /// # Errors
     /// A sentence about a file that exists and cannot be read.
@@ -218,7 +218,7 @@ impl SshConfig {
         let agent = match found.identity_agent.as_deref() {
             None | Some("SSH_AUTH_SOCK") => self.agent.clone(),
             Some(none) if none.eq_ignore_ascii_case("none") => None,
-            // The name of a variable of the environment.
+            // The value is the name of an environment variable.
             Some(variable) if variable.starts_with('$') => self.agent.clone(),
             Some(path) => Some(self.expand_home(&tokens.expand(path))),
         };
@@ -307,7 +307,7 @@ impl Found {
             "hostname" => drop(self.host_name.get_or_insert_with(text)),
             "user" => drop(self.user.get_or_insert_with(text)),
             "port" => self.port = self.port.or(first.parse().ok().filter(|it| *it > 0)),
-            // All files count.
+            // The values of all lines count, and not only the first one.
             "identityfile" if self.identity_files.len() < IDENTITY_FILES_MAX => {
                 self.identity_files.push(text());
             }

@@ -68,7 +68,8 @@ impl SftpWriter {
             }
         }
         if self.on_the_way.is_empty() {
-            // A slow source does not delay its bytes.
+            // If no WRITE is outstanding, the bytes are sent at once, so a slow source does not
+            // delay them.
             self.send().await?;
         }
         Ok(())
@@ -105,7 +106,7 @@ impl SftpWriter {
         let fstat = exchange.send(&request, Expected::Attrs).await?;
         let close = self.file.close().await?;
         if let Some(fsetstat) = fsetstat {
-            // The attributes show whether the time was set.
+            // The result is ignored, because the attributes show whether the time was set.
             exchange.answer(fsetstat).await?;
         }
         let stat = match exchange.answer(fstat).await? {

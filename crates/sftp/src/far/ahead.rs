@@ -142,7 +142,7 @@ impl FileReadAhead {
                 assert!(read.offset == 0, "canary: behind a short answer");
                 read.offset += data.len() as u64;
                 read.length -= data.len() as u32;
-                // The remainder is read by the step after this one.
+                // The step after this one requests the remaining bytes.
                 read.answer = Some(ReadAnswer::Data(Rope::new()));
                 Some(AheadStep::Data(data))
             }

@@ -105,7 +105,8 @@ impl SftpFar {
             kind::DATA => {
                 let data = FieldReader::new(kind, body).data();
                 match data.map_err(|_| SftpError::MalformedPacket(kind))? {
-                    // The near half requests these bytes itself then.
+                    // An empty answer ends the read-ahead. The near half then requests these bytes
+                    // itself.
                     data if data.is_empty() => ReadAnswer::End(no_data()),
                     data => ReadAnswer::Data(data),
                 }

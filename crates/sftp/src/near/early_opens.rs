@@ -61,9 +61,9 @@ impl SftpNear {
             && self.early_opens.checks_close == Some(true)
             && folder.is_some()
             && folder == self.early_opens.folder
-            // The server may have too few handles now.
+            // While files are open ahead of the client, the server may have too few handles.
             && !self.has_prepared_files()
-            // The server may have returned such a handle.
+            // The server may already have returned a handle with the same bytes.
             && !self.names.contains_key(&early_name(self.outbox.next_number()))
     }
 

@@ -44,7 +44,7 @@ pub(super) struct FileReadAhead {
     arrived_end: u64,
     /// Offset at which the credit of the far half ends.
     granted_end: u64,
-    /// Number of bytes that READs have taken, but for which the far half has not received credit
+    /// Number of bytes that READs have taken, and for which the far half has not received credit
     /// yet.
     ungranted_bytes: u64,
     /// READs that wait for bytes, by the offset of their end and by their order.
@@ -328,7 +328,7 @@ impl FileReadAhead {
             }
             if read.offset >= self.arrived_end {
                 if self.state == ReadAheadState::AtFailure {
-                    // The server itself states its failure.
+                    // The READ is passed on, so that the server itself states its failure.
                     return self.stop(outbox);
                 }
                 self.waiting.remove(&(end, order));
@@ -353,7 +353,7 @@ impl FileReadAhead {
             return;
         };
         let is_exhausted = self.arrived_end == self.granted_end && !self.waiting.is_empty();
-        // The client has skipped these bytes.
+        // The client has skipped the bytes before this offset.
         let skipped_max = REORDERED_MAX.min(window_bytes / 2);
         self.skip(self.requested_end.saturating_sub(skipped_max));
         if is_exhausted && self.ungranted_bytes == 0 {

@@ -286,7 +286,7 @@ async fn upload(
             _ => return Err(WireError::UnknownType(0)),
         };
         if written.is_err() {
-            // The end of the connection ends the other direction.
+            // The connection has ended. The task of the other direction then also ends.
             std::future::pending::<()>().await;
         }
     }

@@ -102,7 +102,7 @@ impl Login {
                     key,
                     algorithm,
                 } => self.offer(near, &user, &key, &algorithm).await?,
-                // These follow an offer.
+                // These messages are valid only after an offer.
                 ToFar::Proved { .. } | ToFar::Signature { .. } => Step::Reply(rejected()),
             };
             let reply = match step {

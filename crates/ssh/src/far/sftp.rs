@@ -182,7 +182,8 @@ impl<'a> SftpChannel<'a> {
                 }
                 Ok(ChannelMessage::Eof) => self.change(|state| state.near = NearState::Ended),
                 Ok(ChannelMessage::Close) => {
-                    // The near half may have answered the last requests already.
+                    // The near half may already have answered the last requests, so the server gets
+                    // time to accept them.
                     self.change(|state| state.near = NearState::Closed);
                     sleep(FLUSH_TIMEOUT).await;
                     return SftpEnd::Near;
@@ -200,7 +201,7 @@ impl<'a> SftpChannel<'a> {
             if let Some(bytes) = self.next_server_bytes() {
                 let _wait = self.server.backpressure.wait_for_window();
                 if write.data_bytes(bytes).await.is_err() {
-                    // The end of the connection ends the other direction.
+                    // The connection has ended. The task of the other direction then also ends.
                     std::future::pending::<()>().await;
                 }
                 continue;
@@ -271,7 +272,7 @@ impl<'a> SftpChannel<'a> {
 
     fn next_near_message(&self) -> Option<sftp::ToNear> {
         let message = self.state.lock().session.next_near_message()?;
-        // The session may read further now.
+        // The queue has become shorter, so the session may read further.
         self.state
             .wake(&[SftpTask::ChannelReader, SftpTask::ChannelWriter]);
         Some(message)

@@ -263,7 +263,7 @@ async fn close(send: &mut FrameWriter, limit: Duration) {
         send.finish();
         send.stream().closed().await
     };
-    // A server that does not read would hold the rest forever.
+    // If the server does not read, the remaining bytes would wait forever.
     if !matches!(timeout(limit, orderly).await, Ok(Ok(()))) {
         send.stream().reset(CANCELLED);
     }

@@ -111,7 +111,7 @@ impl Client {
         let refused = refusal.wait_for(Option::is_some).await;
         match refused.ok().and_then(|it| it.clone()) {
             Some(end) => end,
-            // The sender is part of this value.
+            // The sender is part of this value, so this case does not occur.
             None => std::future::pending().await,
         }
     }
@@ -142,7 +142,7 @@ impl Client {
     /// Waits until the client has logged in.
     pub(super) async fn wait_for_login(&self) {
         let mut logged_in = self.is_logged_in.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = logged_in.wait_for(|it| *it).await;
     }
 

@@ -115,7 +115,7 @@ impl Handler for ClientHandler {
     ) -> Result<Auth, Self::Error> {
         let algorithm = offer.algorithm.to_string();
         let auth = login::key_offered(&self.client, user, offer.public_key, algorithm).await;
-        // The client may have another key.
+        // The rejection names no method as tried, because the client may have another key.
         Ok(answer(&self.client, auth, MethodKind::None).await)
     }
 

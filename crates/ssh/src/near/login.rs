@@ -170,7 +170,7 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
                 return conclude_attempt(client, &far, reply).await;
             }
         }
-        // The other attempt has ended the offer.
+        // The rejected attempt has ended the earlier offer, so the key is offered again.
         let offered = ToFar::Offered {
             user: login.user.clone(),
             key: known.key.clone(),
@@ -334,7 +334,7 @@ async fn conclude_attempt(
 ) -> Auth {
     let user = client.login.lock().await.user.clone();
     if !matches!(reply, Ok(ToNear::Authenticated)) {
-        // The server may offer other methods now.
+        // After a failure, the server may offer other methods.
         client.memory.forget(&far.target, &user);
     }
     match &reply {

@@ -44,7 +44,7 @@ impl ServerMemory {
             entries.retain(|_, it| it.since.elapsed() < AGE_MAX);
         }
         if entries.len() >= ENTRIES_MAX {
-            // This many users at once are guesses.
+            // This many user names at the same time can only be guesses.
             entries.clear();
         }
         let entry = Entry {

@@ -103,7 +103,7 @@ impl DataEncoder {
         pieces: impl Iterator<Item = &'a [u8]>,
     ) {
         if length >= BULK_MIN_BYTES && self.data.capacity() - self.data.len() < length {
-            // More data follow, and the buffer should not grow in steps.
+            // More data probably follow, so the buffer gets its full size in one step.
             self.data.reserve(BLOCK_MAX + length);
         }
         for piece in pieces {

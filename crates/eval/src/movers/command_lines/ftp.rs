@@ -73,7 +73,7 @@ impl FetchOrder<'_> {
         ]);
         arguments.push(format!("--dir={}", self.into.display()));
         match self.single() {
-            // By default, aria2 opens no further connection for less than 20 MB.
+            // Without `-k`, aria2 opens no further connection for less than 20 MB.
             Some(_) => arguments.extend(texts(["-k", "1M", "-x", &threads, "-s", &threads])),
             // Without the last flag, all URLs are sources of one file.
             None => arguments.extend(texts(["-x", "1", "-s", "1", "-j", &threads, "-Z"])),

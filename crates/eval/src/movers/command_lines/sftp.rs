@@ -111,7 +111,8 @@ impl FetchOrder<'_> {
         let threads = self.threads.to_string();
         let mut arguments = texts(["copy", "--config=", "--log-level=ERROR"]);
         arguments.extend(texts(["--local-no-preallocate", "--transfers", &threads]));
-        // By default, the program opens no further connection for less than 250 MiB.
+        // Without `--multi-thread-cutoff`, rclone opens no further connection for less than 250
+        // MiB.
         arguments.extend(texts(["--multi-thread-streams", &threads]));
         arguments.extend(texts(["--multi-thread-cutoff", "1M"]));
         let (user, key) = (access.user, access.key.display());

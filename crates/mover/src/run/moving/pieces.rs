@@ -62,7 +62,7 @@ impl Mover<'_> {
             return Ok(None);
         };
         if begun.is_none() && !self.is_worth_splitting() {
-            // The query just made shows that.
+            // The query of the attributes has shown that pieces are not useful.
             return Ok(None);
         }
         let whole = self.names(file, PartNaming::default()).await.key;
@@ -71,7 +71,7 @@ impl Mover<'_> {
                 .await
                 .is_some_and(|it| it.origin == origin)
         {
-            // The file is resumed as one.
+            // An earlier run began the file without pieces, so it is resumed without pieces.
             return Ok(None);
         }
         let there = self.destination.stamp(&names.part).await;
@@ -291,7 +291,7 @@ impl Mover<'_> {
             }
             _ => Err(TaskError::Changed),
         };
-        // Another attempt queries the server.
+        // If this attempt fails, the next one queries the server again.
         self.shared.ranges.forget(&names.key);
         if let (Err(_), Backend::Local(disk)) = (&joined, &mut *self.destination) {
             disk.release_part();

@@ -186,7 +186,7 @@ async fn read_there(
     let size_bytes = file.size_bytes.unwrap_or_default();
     let size = usize::try_from(size_bytes.min(RESUME_LEAST.bytes())).unwrap_or(usize::MAX);
     let mut reader = session.read(&path, 0).await?;
-    // One byte more shows that the file has grown.
+    // The buffer has room for one more byte, which would show that the file has grown.
     let mut content = vec![0; size + 1];
     let mut length = 0;
     while length < content.len() {
