@@ -175,8 +175,8 @@ impl SshAccess {
         }
     }
 
-    /// Returns the rule for the host key of the SSH server to which the mover connects: the
-    /// listener of a gateway, or else the SFTP server.
+    /// Returns the rule for the host key of the SSH server to which the mover connects. This server
+    /// is the listener of a gateway, or else the SFTP server.
     fn host_keys(&self, host: &SshHost, listener: Option<&GatewayListener>) -> HostKeyRule {
         if listener.is_some_and(|it| it.is_ours) {
             return HostKeyRule::Trusted;
