@@ -31,8 +31,8 @@ const SECONDS: &str = "seconds: ";
 
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
-/// Window of the connection and of each stream. On a long path, a smaller window would limit the
-/// rate below the rate that the congestion controller permits.
+/// Window of the connection and of each stream. On a long path, a smaller window could be smaller
+/// than the congestion window, and would then limit the rate.
 const WINDOW_BYTES: u32 = 512 << 20;
 
 #[tokio::main]

@@ -1,5 +1,5 @@
 //! A bulk transfer over TCP with an acknowledgement from end to end. The sender sends a number of
-//! bytes. A sink counts the bytes and echoes the last eight bytes.
+//! bytes. A sink counts these bytes, and echoes the last eight of them as the acknowledgement.
 //!
 //! The last bytes differ between connections, so an echo proves that all bytes of this transfer
 //! arrived. The caller provides the path between sender and sink: the kernel alone, or a pair of
@@ -73,7 +73,7 @@ impl ByteSink {
         thread::spawn(move || {
             while let Ok((stream, _)) = accepting.accept() {
                 let count = count.clone();
-                // The source notices a broken connection.
+                // An error is ignored here, because the sender also notices a broken connection.
                 thread::spawn(move || swallow(stream, &count));
             }
         });
@@ -136,7 +136,8 @@ impl BulkSender {
         let is_over = || began.elapsed() >= self.limit;
         let cut_off = |stream: &TcpStream| -> anyhow::Result<BulkEnd> {
             let elapsed = began.elapsed();
-            // Queued bytes would disturb the next trial, so the connection ends with a reset.
+            // A reset ends the connection, because bytes that are still queued would disturb the
+            // next trial.
             SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
             Ok(BulkEnd {
                 elapsed,

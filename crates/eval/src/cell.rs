@@ -44,7 +44,7 @@ pub struct PathSpec {
     pub duplication: f64,
 }
 
-/// Work of a trial: files, sessions or transactions.
+/// Work of a trial, which consists of files, sessions or transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CellWork {
     /// Kind of the work.
@@ -104,7 +104,7 @@ pub enum FileProtocol {
     Sftp,
 }
 
-/// Buffer sizes of the server. The study that `plans/oodt.toml` repeats varied these sizes.
+/// Buffer sizes of the server. `plans/oodt.toml` repeats a study that varied these sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerBuffers {
     /// Size of each socket's send buffer and receive buffer.

@@ -81,14 +81,14 @@ impl RunningConnection {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Entries are pushed whole, so a panic elsewhere leaves none half-written.
+    // An entry is added in one step, so a panic in another thread leaves no incomplete entry.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for RunningConnection {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A failed sender shows in the received bytes.
+        // An error of the sender is ignored here, because the number of received bytes shows it.
         if let Some(sender) = self.sender.take() {
             let _ = sender.join();
         }
@@ -115,7 +115,8 @@ fn send(to: SocketAddr, neighbour: CompetingConnection, stop: &AtomicBool) -> an
             Err(error) => return Err(error).context("sending"),
         }
     }
-    // Queued bytes would disturb the next trial, so the connection ends with a reset.
+    // A reset ends the connection, because bytes that are still queued would disturb the next
+    // trial.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The end of a process together with the processes that it started. Programs such as rsync and
-//! lftp start ssh, which would continue a transfer after the end of the program.
+//! Functions that end a process together with the processes that it started. Programs such as rsync
+//! and lftp start ssh, which would continue a transfer after the end of the program.
 
 use std::{collections::HashMap, fs, process::Child};
 
@@ -14,7 +14,7 @@ pub(super) fn kill_tree(child: &mut Child) {
     if !matches!(child.try_wait(), Ok(None)) {
         return;
     }
-    // The kernel gives the children of a process that has exited to another process.
+    // When a process has exited, the kernel assigns its children to another process.
     let descendants = descendants(child.id());
     let _ = child.kill();
     for process in descendants {

@@ -84,7 +84,8 @@ pub fn run(plan: &EvaluationPlan, setting: &RunSettings) -> anyhow::Result<Vec<T
             Ok(stage) => Ok(stage),
             // No cell can run without sites.
             Err(error) if error.is::<WanError>() => return Err(error.context("the sites")),
-            // This machine is too slow for the path, or the gateways do not start.
+            // Possible reasons: this machine is too slow for the path, or the gateways do not
+            // start.
             Err(error) => Err(format!("{error:#}")),
         };
         for (repetition, side) in turns {
@@ -211,8 +212,8 @@ fn trial(stage: &mut Stage, task: &CellTask, side: Side) -> anyhow::Result<Trial
     })
 }
 
-/// Waits until the outage begins, and interrupts the path for the cell's outage time. Returns early
-/// if the trial ends. The path delivers packets again on return.
+/// Waits until the outage must begin, and interrupts the path for the length of the cell's outage.
+/// Returns early if the trial ends. When the function returns, the path delivers packets again.
 fn strike(stage: &Stage, cell: &Cell, is_over: &mpsc::Receiver<()>) {
     for (time, outage) in [(OUTAGE_AFTER, true), (cell.work.outage(), false)] {
         let over = is_over.recv_timeout(time) != Err(RecvTimeoutError::Timeout);

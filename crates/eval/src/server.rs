@@ -58,7 +58,7 @@ impl RunningServer {
         address: SocketAddr,
         work: &CellWork,
     ) -> anyhow::Result<Self> {
-        // Without vsftpd the cell's records are marked as not tried.
+        // If vsftpd is missing, the cell's records are marked as not tried.
         let mut server = if needs_vsftpd(work) && missing(work).is_none() {
             Self::vsftpd(wan, folder, address, work.server)?
         } else {

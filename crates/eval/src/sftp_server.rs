@@ -1,8 +1,7 @@
 //! The SFTP server at site B: sshd of OpenSSH with one account, which has a key and no password.
 //!
 //! sshd asks the system for accounts. It runs in a mount namespace of its own, in which files of
-//! the stage lie over `/etc/passwd` and `/etc/shadow`. The accounts of the machine stay as they
-//! are.
+//! the stage replace `/etc/passwd` and `/etc/shadow`. The accounts of the machine stay as they are.
 
 use std::{
     fs::{self, File, Permissions},
@@ -169,7 +168,7 @@ fn prepare(
     write("authorized_keys", &user_key, 0o644)?;
     let [near, far] = [listener, address].map(|place| format!("{} {host_key}", place.ip()));
     write("known_hosts", &(near + &far), 0o644)?;
-    // The server takes the first line with the name of the account.
+    // The server uses the first line that contains the name of the account.
     let account = format!(
         "{ACCOUNT}:x:{ACCOUNT_ID}:{ACCOUNT_ID}::{}:/bin/sh\n",
         files.display()
@@ -212,8 +211,8 @@ const ACCOUNT_ID: u32 = 23456;
 const WITH_ACCOUNT: &str = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/shadow || exit; \
     test -d /run/sshd || { mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd; } || exit; \
     shift 2; exec \"$@\"";
-/// Settings of sshd. `StrictModes` would refuse a key below a folder of all users, such as
-/// `/dev/shm`. `MaxStartups` permits a log-in of each connection of a mover at the same time.
+/// Settings of sshd. `StrictModes` would refuse a key below a folder to which all users can write,
+/// such as `/dev/shm`. With `MaxStartups`, all connections of a mover can log in at the same time.
 /// `ClientAliveInterval` ends the sessions of an interrupted evaluation after three minutes.
 const SETTINGS: &str = "
 PidFile none

@@ -190,7 +190,8 @@ impl Stage {
             let linked = fs::hard_link(&first, &path);
             linked.with_context(|| path.display().to_string())?;
         }
-        // The account of an SFTP server reads the files, also with a strict umask.
+        // The account of the SFTP server must be able to read the files, even if the umask is
+        // strict.
         for path in [&self.folder, &self.server_folder(), &folder] {
             fs::set_permissions(path, Permissions::from_mode(0o755))?;
         }
@@ -277,8 +278,8 @@ impl Stage {
             ["tcp", "tcp6", "udp", "udp6"].iter().any(|protocol| {
                 let path = format!("/proc/thread-self/net/{protocol}");
                 let sockets = fs::read_to_string(path).unwrap_or_default();
-                // proc_pid_net(5): number, local address, remote address; a listening socket has no
-                // remote one.
+                // The fields are a number, the local address and the remote address
+                // (proc_pid_net(5)). A listening socket has no remote address.
                 sockets.lines().skip(1).any(|line| {
                     let mut fields = line.split_whitespace().skip(1);
                     fields.next().is_some_and(|own| own.ends_with(&port))

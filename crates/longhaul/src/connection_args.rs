@@ -68,7 +68,7 @@ pub(crate) struct ConnectionArgs {
 #[derive(Debug)]
 pub(crate) struct Access {
     credentials: Credentials,
-    /// Netrc file for messages: the file of `--netrc`, or `~/.netrc`.
+    /// Path of the netrc file, for messages. It is the value of `--netrc`, or `~/.netrc`.
     netrc: PathBuf,
     verify_tls: CertificateCheck,
     /// Gateway listeners that lead to the servers. `None` means direct connections.
@@ -217,7 +217,7 @@ fn listeners(text: &str) -> anyhow::Result<GatewayListeners> {
         is_ours: false,
         network: None,
     };
-    // The schemes of the servers show the protocol of the listener.
+    // The listener has only one protocol. The schemes of the servers' URLs show which one.
     Ok(GatewayListeners {
         ftp: listener.clone(),
         ssh: listener,
@@ -225,8 +225,8 @@ fn listeners(text: &str) -> anyhow::Result<GatewayListeners> {
 }
 
 /// Starts one near gateway in this process if the options name far gateways. The near gateway has
-/// listeners for each far gateway. Each [`Access`] then uses the listeners of its far gateway.
-/// `scheme` is the scheme of the FTP servers' URLs.
+/// separate listeners for each far gateway. Each [`Access`] then uses the listeners for its own far
+/// gateway. `scheme` is the scheme of the FTP servers' URLs.
 pub(crate) fn start_near(
     all: &mut [&mut Access],
     scheme: Option<Scheme>,

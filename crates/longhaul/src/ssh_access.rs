@@ -40,7 +40,7 @@ pub(crate) struct SshAccess {
     known_hosts: Option<PathBuf>,
     host_key: Option<String>,
     config: SshConfig,
-    /// Fingerprint of a host key that the user has confirmed last.
+    /// Fingerprint of the host key that the user confirmed last.
     confirmed: Option<String>,
 }
 
@@ -143,7 +143,13 @@ impl SshAccess {
             route: match listener {
                 Some(listener) => SshRoute::Gateway {
                     listener: listener.clone(),
-                    // A listener with a fixed server accepts the name of this server as well.
+                    // The name of the server is always sent, because a listener with a fixed server
+                    // accepts the name of this server as well. ------ @@ docs/ssh.md:31 Shells, and
+                    // commands with a terminal, are never coded: users type passwords there, and
+                    // single keystrokes do not shrink. Log-ins have a stream of their own, which is
+                    // never coded either. => Shells and commands with a terminal are never coded,
+                    // because users type passwords there, and because coding does not shrink single
+                    // keystrokes. Log-ins have a stream of their own, which is never coded either.
                     has_fixed_server: false,
                 },
                 None => SshRoute::Direct,
@@ -169,8 +175,8 @@ impl SshAccess {
         }
     }
 
-    /// Returns the rule for the host key of the SSH server to which the mover connects: the
-    /// listener of a gateway, or else the SFTP server.
+    /// Returns the rule for the host key of the SSH server to which the mover connects. This server
+    /// is the listener of a gateway, or else the SFTP server.
     fn host_keys(&self, host: &SshHost, listener: Option<&GatewayListener>) -> HostKeyRule {
         if listener.is_some_and(|it| it.is_ours) {
             return HostKeyRule::Trusted;

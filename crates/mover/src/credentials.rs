@@ -131,8 +131,8 @@ impl Credentials {
         let for_all = for_all.filter(|_| !is_guest || server.user.is_some());
         let password = entry.and_then(|it| it.password.clone()).or(for_all);
         let password = match password {
-            // Guests by custom give an address as password (RFC 1635). No real address is
-            // disclosed.
+            // Guests usually send an address as their password (RFC 1635). The mover discloses no
+            // real address.
             None if is_guest => Some(Password::guest()),
             password => password,
         };
@@ -165,7 +165,7 @@ fn parse_netrc(text: &[u8]) -> Vec<NetrcEntry> {
             is_macro = !line.is_empty();
             continue;
         }
-        // A comment has a line of its own, since passwords may begin with a hash.
+        // Only a line that begins with a hash is a comment, since passwords may begin with a hash.
         if line.starts_with(b"#") {
             continue;
         }
@@ -261,7 +261,7 @@ fn quoted_word(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 /// User name for logging in without an account (RFC 1635).
 pub const ANONYMOUS: &str = "anonymous";
 
-/// User name that many FTP servers accept for guests, too.
+/// Second user name that many FTP servers accept for guests.
 const FTP_GUEST: &str = "ftp";
 
 #[cfg(test)]

@@ -175,7 +175,8 @@ impl Scheme {
         !matches!(self, Self::Https | Self::Sftp)
     }
 
-    /// Returns whether the protocol is HTTP. A web server is only a source, and lists nothing.
+    /// Returns whether the protocol is HTTP. A web server can only be a source, and provides no
+    /// listings.
     pub fn is_web(self) -> bool {
         self == Self::Https
     }
@@ -219,8 +220,8 @@ struct ScpStyle<'a> {
     is_certain: bool,
 }
 
-/// Splits a text that has the scp form: a colon precedes the first slash. If only one letter
-/// precedes the colon, the letter names a drive, and the text does not have the scp form.
+/// Splits a text that has the scp form, in which a colon precedes the first slash. If only one
+/// letter precedes the colon, the letter names a drive, and the text does not have the scp form.
 fn scp_style(text: &OsStr) -> Option<ScpStyle<'_>> {
     let bytes = text.as_bytes();
     let slash = bytes.iter().position(|it| *it == b'/');

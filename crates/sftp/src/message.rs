@@ -34,13 +34,13 @@ pub enum ToFar {
         request: u64,
         /// Number of bytes that the far half may read ahead. Zero disables read-ahead.
         credit_bytes: u64,
-        /// Whether the near half has answered the OPEN. If it fails, requests of its handle have
-        /// the same answer, until CLOSE.
+        /// Whether the near half has already answered the OPEN. If the OPEN then fails, all
+        /// requests with its handle, up to CLOSE, have the same answer.
         is_early: bool,
         /// Request of the client.
         packet: Rope,
     },
-    /// Request with a handle that the near half has made. A [`ToNear::Reply`] follows.
+    /// Request whose handle the near half has created itself. A [`ToNear::Reply`] follows.
     HandleRequest {
         /// Number of the request.
         request: u64,

@@ -12,7 +12,7 @@ pub fn client_config(key: Vec<Algorithm>) -> client::Config {
             key: Cow::Owned(key),
             ..preferred()
         },
-        // The sessions have their own timeouts.
+        // Sessions have their own timeouts, so the library needs none.
         inactivity_timeout: None,
         ..client::Config::default()
     }
@@ -29,8 +29,8 @@ pub(crate) fn preferred() -> Preferred {
     }
 }
 
-/// Returns the algorithms for a client with AES-GCM. The list has no other ciphers, because the
-/// client's order would decide (RFC 4253 section 7.1).
+/// Returns the algorithms for a client that supports AES-GCM. The list has no other ciphers,
+/// because the client's order of preference decides (RFC 4253 section 7.1).
 pub(crate) fn preferred_with_gcm() -> Preferred {
     Preferred {
         cipher: Cow::Borrowed(&CIPHERS[..2]),
@@ -41,13 +41,13 @@ pub(crate) fn preferred_with_gcm() -> Preferred {
 /// Identification of the gateway in the protocol version exchange (RFC 4253 section 4.2).
 pub(crate) const IDENTIFICATION: &str = concat!("SSH-2.0-Longhaul_", env!("CARGO_PKG_VERSION"));
 
-/// Window of a channel in bytes. The window fills a network of 10 Gbit/s and 10 ms. The
-/// backpressure of the connection limits the memory.
+/// Window of a channel in bytes. The window is sufficient for a network of 10 Gbit/s with a
+/// round-trip time of 10 ms. The backpressure of the connection limits the memory.
 pub(crate) const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
-/// Number of messages in the queue of a channel. The task of a connection would wait for a channel
-/// whose queue is full, and all other channels would wait, too. The backpressure of the connection
-/// limits the queues.
+/// Number of messages in the queue of a channel. It is unlimited in practice. If a queue could be
+/// full, the task of the connection would wait for this channel, and all other channels would wait,
+/// too. The backpressure of the connection limits the queues.
 pub(crate) const CHANNEL_BUFFER: usize = usize::MAX >> 4;
 
 /// AES-GCM takes half the processor time of ChaCha20 on processors with AES instructions. AES-CTR

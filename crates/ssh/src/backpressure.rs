@@ -2,7 +2,7 @@
 //!
 //! The SSH library reopens the window of a channel when data arrives, so windows do not limit the
 //! sender. The gateway therefore stops reading from the connection, which stops all its channels.
-//! The gateway reads further, up to a higher limit, in two cases. In the first case, one of its
+//! In two cases, the gateway continues to read, up to a higher limit. In the first case, one of its
 //! channels waits for a window of the peer. If the peer reads nothing either, both would wait
 //! forever. In the second case, one channel holds bytes and another channel holds none. The reader
 //! of the first channel may have stopped, and the other channel must continue.
@@ -27,7 +27,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// State of one SSH connection that decides whether the gateway reads from it.
+/// State that decides whether the gateway reads from one SSH connection.
 #[derive(Debug)]
 pub(crate) struct Backpressure {
     /// Memory of all sessions of the gateway.
@@ -78,13 +78,13 @@ pub(crate) struct PausableStream<S> {
     check: Option<Pin<Box<Sleep>>>,
 }
 
-/// Stream that shows the end of its peer before the bytes that precede it are read.
+/// Stream that can detect the end of its peer while earlier bytes are still unread.
 pub(crate) trait PeerEnd {
-    /// Returns whether the peer is gone, and its unread bytes do not matter.
+    /// Returns true if the peer is gone and its unread bytes do not matter.
     fn has_peer_ended(&self) -> bool;
 }
 
-/// Connection to a server. The last bytes of a server matter although it has closed the connection.
+/// Connection to a server. After a server has closed the connection, its last bytes still matter.
 impl PeerEnd for Leg {
     fn has_peer_ended(&self) -> bool {
         false
@@ -148,7 +148,8 @@ impl Backpressure {
 
     /// Returns the number of held bytes beyond which the gateway reads no more.
     fn limit(&self) -> i64 {
-        // A few connections with stopped readers then leave memory for the others.
+        // Because of this share, a few connections with stopped readers leave memory for other
+        // connections.
         let share = i64::try_from(self.memory.free_bytes() / 8).unwrap_or(i64::MAX);
         let has_wait = self.window_waits.load(Ordering::Acquire) > 0;
         let holders = self.holders.load(Ordering::Acquire);
@@ -217,7 +218,7 @@ impl HeldBytes {
     /// Waits until the peer has closed the channel. The window of the peer never opens after that.
     pub(crate) async fn closed(&self) {
         let mut is_closed = self.is_closed.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = is_closed.wait_for(|it| *it).await;
     }
 
@@ -306,8 +307,8 @@ impl<S: AsyncRead + PeerEnd + Unpin> AsyncRead for PausableStream<S> {
             if self.stream.has_peer_ended() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            // The socket stays readable, so only a check at intervals sees the end. The memory of
-            // all sessions may have grown meanwhile.
+            // The socket stays readable, so only a check at intervals detects the end of the peer.
+            // The free memory of all sessions may also have grown meanwhile.
             let check = self
                 .check
                 .get_or_insert_with(|| Box::pin(sleep(CHECK_INTERVAL)));
@@ -357,7 +358,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const REQUESTS_MAX: usize = 1024 * 1024;
 
 /// Bytes of a connection beyond which the gateway usually reads no more. The link has further
-/// buffers, so these bytes only bridge the times between its wake-ups.
+/// buffers, so these bytes must last only for the time between two wake-ups.
 const SOFT_LIMIT: i64 = 4 * 1024 * 1024;
 
 /// Bytes of a connection beyond which the gateway reads no more in any case.
@@ -367,8 +368,8 @@ const HARD_LIMIT: i64 = 64 * 1024 * 1024;
 /// then still pass on bytes.
 const SOFT_LIMIT_MIN: i64 = 256 * 1024;
 
-/// Lower bound of the limit while a channel waits for a window of the peer. A window update stands
-/// behind at most the socket buffers of both sides.
+/// Lower bound of the limit while a channel waits for a window of the peer. The bytes that precede
+/// a window update at most fill the socket buffers of both sides.
 const WAIT_LIMIT_MIN: i64 = 16 * 1024 * 1024;
 
 #[cfg(test)]

@@ -28,13 +28,13 @@ pub enum HostKeyVerdict {
         /// Number of the line that revokes the key, counted from 1.
         line: usize,
     },
-    /// The settings permit only another key, by its fingerprint.
+    /// The settings permit only one fingerprint, and it is not the fingerprint of this key.
     NotPinned,
 }
 
 impl FarSsh {
-    /// Checks the host key of a server. With `trust_on_first_use`, an unknown key stays unknown
-    /// until the first log-in.
+    /// Checks the host key of a server. Even with `trust_on_first_use`, an unknown key stays
+    /// unknown until the first log-in.
     ///
     /// # Errors
     /// The error of the system if `known_hosts` cannot be read.
@@ -73,8 +73,8 @@ impl FarSsh {
 /// attempt.
 ///
 /// If there are known keys, only their algorithms are offered. Otherwise, a server with an
-/// additional key would look like a changed host key. A pinned key may be of any kind, so each kind
-/// is an attempt.
+/// additional key would look like a changed host key. A pinned key may be of any kind, so there is
+/// one attempt for each kind.
 pub(crate) fn offers(is_pinned: bool, keys: &ServerKeys) -> Vec<Vec<Algorithm>> {
     let all = safe_algorithms();
     if is_pinned {
@@ -92,7 +92,8 @@ pub(crate) fn offers(is_pinned: bool, keys: &ServerKeys) -> Vec<Vec<Algorithm>> 
     vec![if known.is_empty() { all } else { known }]
 }
 
-/// Returns the host key algorithms in the order of preference. Signatures with SHA-1 are not safe.
+/// Returns the host key algorithms in the order of preference. RSA signatures with SHA-1 are not
+/// safe, so they are left out.
 pub(crate) fn safe_algorithms() -> Vec<Algorithm> {
     let is_safe = |it: &&Algorithm| !matches!(it, Algorithm::Rsa { hash: None });
     let all = Preferred::DEFAULT.key;

@@ -23,7 +23,7 @@ pub struct HostKeyOffer(Vec<Algorithm>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerHostKey(PublicKey);
 
-/// Error: a server has shown no host key, or no ways to log in.
+/// Reason why a server has presented no host key or no ways to log in.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectionError {

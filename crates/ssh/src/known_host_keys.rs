@@ -35,8 +35,8 @@ impl KnownHostKeys {
 
     /// Checks a host key. Also returns the file whose line the verdict names.
     ///
-    /// A file that revokes the key takes precedence over all files. A file that contains the key
-    /// takes precedence over files with other keys.
+    /// A file that revokes the key takes precedence over all other files. A file that contains the
+    /// key takes precedence over files that contain other keys of the server.
     pub fn check(&self, key: &PublicKey) -> (HostKeyVerdict, Option<&Path>) {
         let precedence = |verdict: &Verdict| match verdict {
             Verdict::Revoked(_) => 0,
@@ -77,8 +77,8 @@ pub fn accept_host_key(
     known_hosts::append(path, server, key).map(HostKeyVerdict::from)
 }
 
-/// Returns whether the key is of the kind that the algorithm uses. A server could present another
-/// key than the one that signs (GHSA-66vf-xq4p-pg7q).
+/// Returns whether the key is of the kind that the algorithm uses. Without this check, a server
+/// could present one key and sign with another key (GHSA-66vf-xq4p-pg7q).
 pub fn is_of_algorithm(key: &PublicKey, algorithm: &Algorithm) -> bool {
     host_key_check::is_same_kind(&key.algorithm(), algorithm)
 }

@@ -48,8 +48,8 @@ impl ServerKeys {
         }
     }
 
-    /// Returns the entries for `server` in the content of a file. Lines that are not valid are
-    /// ignored, as OpenSSH does.
+    /// Returns the entries for `server` in the content of a file. The function ignores invalid
+    /// lines, as OpenSSH does.
     pub(crate) fn parse(content: &str, server: &HostPort) -> Self {
         let name = entry_name(server);
         let mut keys = Self::default();
@@ -107,11 +107,12 @@ impl ServerKeys {
     }
 }
 
-/// Appends a key of a server that the file does not contain. Existing entries stay unchanged.
-/// Returns the verdict on the key if another session has added an entry in the meantime.
+/// Appends a key of a server that the file does not contain. Existing entries stay unchanged. If
+/// another session has added an entry for the server in the meantime, the function appends nothing,
+/// and returns the verdict by that entry.
 ///
-/// The file must not be a link. The command for the set-up appends as root, and the folder may
-/// belong to the user of the gateway.
+/// The file must not be a link. The reason is that `setup` appends as root, and the folder may
+/// belong to the gateway's user.
 ///
 /// # Errors
 /// The error of a system call, or an error for a link or for a file that is too large.
@@ -195,7 +196,7 @@ fn matches_hash(hashed: &str, name: &str) -> bool {
     hmac::verify(&key, name.as_bytes(), &hash).is_ok()
 }
 
-/// Whether a pattern with `*` and `?` matches a name. Upper and lower case do not differ.
+/// Whether a pattern with `*` and `?` matches a name. The comparison ignores case.
 ///
 /// The loop remembers only the last `*`, so its time is bounded by the product of both lengths.
 pub fn matches_wildcards(pattern: &[u8], name: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! The near gateway is an SSH server for its clients. The far gateway is an SSH client of the real
 //! server. The far gateway checks the host key of the server before it sends any credential. The
-//! crate implements the service traits of `relay`, so that only programs with SSH contain an SSH
+//! crate implements the service traits of `relay`. A program without SSH therefore contains no SSH
 //! library.
 
 mod algorithms;

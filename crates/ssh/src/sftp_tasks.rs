@@ -1,4 +1,4 @@
-//! State of one half of an SFTP session that its tasks share. There is one task for each direction
+//! State that the tasks of one half of an SFTP session share. There is one task for each direction
 //! of the SSH channel, and one for each direction of the stream between the gateways. The near half
 //! has a further task for the time.
 
@@ -18,7 +18,7 @@ pub(crate) enum SftpTask {
     ChannelWriter,
     /// Writes to the stream between the gateways.
     StreamWriter,
-    /// States the time to the session. The far half has no such task.
+    /// Passes the current time to the session. The far half has no such task.
     Clock,
 }
 
@@ -70,8 +70,8 @@ impl<S> TaskState<S> {
     }
 }
 
-/// Returns the bytes of one SSH packet from the pieces that `next` returns. Small pieces are
-/// joined, because each one would be a packet.
+/// Returns the bytes of one SSH packet from the pieces that `next` returns. The function joins
+/// small pieces, because otherwise each piece would be a packet of its own.
 pub(crate) fn join_pieces(mut next: impl FnMut() -> Option<Bytes>) -> Option<Bytes> {
     let first = next()?;
     if first.len() >= PACKET_BYTES {

@@ -31,9 +31,8 @@ impl<'a> NamedTarget<'a> {
 /// Returns the user name at the fixed server `target`. A client may name that server, although the
 /// listener does not need the name.
 ///
-/// # Errors
-/// The other server that the client names by `%host:port`. No account has a name of this form, so
-/// the client expects a listener without a fixed server.
+/// # Errors The other server, if the client names one by `%host:port`. No account has a name of
+/// this form, so the client expects a listener that has no fixed server.
 pub(crate) fn user_at<'a>(name: &'a str, target: &HostPort) -> Result<&'a str, HostPort> {
     match NamedTarget::parse(name) {
         Some(named) if named.server == *target => Ok(named.user),

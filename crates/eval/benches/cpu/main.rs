@@ -6,9 +6,9 @@
 //! five times.
 //!
 //! The bench measures the user and system time of each process from the start of data flow until
-//! the end of the data. Handshakes and the data that warms up the emulated path do not count.
-//! `--help` lists the options. The exit code is 1 if the link takes more than half of QUIC's time
-//! at the sender or at the receiver.
+//! the end of the data. The measurement excludes handshakes, and the data that warms up the
+//! emulated path. `--help` lists the options. The exit code is 1 if the link takes more than half
+//! of QUIC's time at the sender or at the receiver.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"
@@ -250,7 +250,7 @@ impl SiteConnection {
     fn job(&self, size: ByteCount) -> MoverTask {
         let (addresses, rate, rtt) = match self {
             Self::Wire(_) => (Cable::ADDRESSES, BitRate::gbit(1), Duration::ZERO),
-            // The rate is below the path's rate, so paced senders cause no congestion.
+            // The pacing rate is below the path's rate, so the senders cause no congestion.
             Self::Wan(wan) => {
                 let addresses = wan.config().sites.each_ref().map(|site| site.ipv4);
                 (addresses, BitRate::mbit(900), WAN_RTT)
@@ -395,7 +395,7 @@ fn profile(place: &SiteConnection, job: &MoverTask, folder: &Path) -> anyhow::Re
     let program = std::env::current_exe()?;
     let start = |site: Site| {
         let mut command = place.command(site, "perf")?;
-        // Profiling by the clock, since some virtual machines lack the processor's counters.
+        // perf samples by the clock, since some virtual machines lack the processor's counters.
         command
             .args(["record", "-q", "-F", "2500", "-e", "cpu-clock", "-g", "-o"])
             .arg(&recordings[site as usize])

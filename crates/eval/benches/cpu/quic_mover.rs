@@ -127,7 +127,7 @@ fn endpoint(
     config: Option<quinn::ServerConfig>,
 ) -> anyhow::Result<Endpoint> {
     let socket = UdpSocket::bind(job.addresses[side])?;
-    // Ordinary users are limited to the system's maximum.
+    // For ordinary users, the kernel limits the buffer to the system's maximum.
     let _ = setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES);
     let _ = setsockopt(&socket, sockopt::SndBufForce, &BUFFER_BYTES);
     let runtime = Arc::new(TokioRuntime);
@@ -149,8 +149,8 @@ fn transport(job: &MoverTask) -> Arc<TransportConfig> {
         .receive_window(VarInt::from_u32(STREAMS as u32 * WINDOW_BYTES))
         .send_window(STREAMS as u64 * u64::from(WINDOW_BYTES));
     if job.rtt > Duration::ZERO {
-        // Random loss would slow the library's own controllers. The bench does not measure the cost
-        // of slow transfers.
+        // With the library's own controllers, random loss would make the transfer slow. The bench
+        // measures the cost of fast transfers.
         transport.congestion_controller_factory(Arc::new(FixedWindow {
             window_bytes: job.rate.bytes_in(job.rtt).bytes(),
         }));

@@ -1,5 +1,5 @@
 //! Transfer of bytes over bare UDP, with the batches and the pacing of the link's driver. The
-//! result is the part of the link's cost that the kernel causes.
+//! result shows the kernel's part of the link's processor time.
 
 use std::{
     io::{self, IoSliceMut},

@@ -3,8 +3,8 @@
 //!
 //! The default is virtual time. The shipped core of the link, with its encryption, shares a
 //! `wansim` path with the TCP models of `rivals`, and with other links. With `--kernel`, the
-//! shipped link with its driver shares emulated paths with the kernel's TCP. Both kinds of the
-//! bench have the same figures, table and page.
+//! shipped link with its driver shares emulated paths with the kernel's TCP. Both variants of the
+//! bench produce the same figures, table and page.
 //!
 //! All rates count the arriving bytes on the wire. "Fair" is the rate of the bottleneck divided by
 //! the number of flows. `--help` lists the options. The exit code does not depend on the figures:

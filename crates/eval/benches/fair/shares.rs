@@ -40,8 +40,9 @@ pub fn seconds_to_converge(record: &CrowdRecord, from: Duration, end: Duration) 
     })
 }
 
-/// Returns the seconds from `from` to the first time at which `holds` is true. Calls `holds` for
-/// every half second. `holds` examines the period of length `ahead` after its argument.
+/// Returns the seconds from `from` to the first time at which `holds` is true. Calls `holds` with
+/// the start of every half second. `holds` examines the period of length `ahead` that begins at its
+/// argument.
 fn first(from: Duration, end: Duration, ahead: Duration, holds: impl Fn(Duration) -> bool) -> f64 {
     (0..)
         .map(|step| from + S / 2 * step)

@@ -1,8 +1,9 @@
 //! The bench in virtual time: cores of the link compete with models of TCP, and with other links.
 //!
 //! The path has 100 Mbit/s. A run takes 120 s, and the figures exclude the first 30 s, unless a row
-//! states otherwise. A row passes if every seed is within the limits. There is one exception: for
-//! the share that CUBIC keeps, only the mean of all seeds must be within the limit.
+//! states otherwise. A row passes if the figures of every seed are within the limits. There is one
+//! exception: for the share that CUBIC keeps, only the mean over all seeds must be within the
+//! limit.
 
 use std::{
     ops::Range,
@@ -290,7 +291,7 @@ fn visited(policy: Policy) -> Vec<BenchCase<RowOutcome>> {
     rows
 }
 
-/// Time at which the flow that starts late begins.
+/// Start time of the flow that starts late.
 const LATE: Duration = Duration::from_secs(20);
 
 /// Returns the paths of the rows with a flow that starts late.

@@ -43,8 +43,8 @@ pub struct DemoConfig {
     /// Size of an unmeasured file. The client moves this file first, so that the link has measured
     /// the path.
     pub warm_up: ByteCount,
-    /// Time limit of a plain transfer. The demonstration aborts a transfer that takes longer. The
-    /// result is then the goodput until the abort.
+    /// Time limit of a plain transfer. The demonstration aborts a transfer that takes longer, and
+    /// then shows the goodput until the abort.
     pub plain_limit: Duration,
     /// Whether to show the progress of each transfer.
     pub shows_progress: bool,
@@ -174,7 +174,8 @@ fn plain(
                 continue;
             }
         };
-        // Bytes in the client's kernel have not necessarily arrived.
+        // For an incomplete upload, the bytes on the server's disk count. Bytes in the client's
+        // kernel may not have arrived.
         let bytes = match direction {
             TrialDirection::Up if !outcome.is_complete => files.uploaded_bytes()?,
             _ => outcome.bytes,

@@ -86,8 +86,7 @@ fn relay(
     target: SocketAddr,
     stop: &AtomicBool,
 ) {
-    // Destination of each socket: the near one sends to the last sender, and the far one to the
-    // target.
+    // The near socket sends to the last sender, and the far socket sends to the target.
     let mut peers = [None, Some(target)];
     let mut buffer = [0; DATAGRAM_MAX];
     while !stop.load(Ordering::Relaxed) {

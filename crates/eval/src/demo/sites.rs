@@ -56,7 +56,8 @@ impl DemoSites {
             site.name = format!("demo-{}-{}", std::process::id(), site.name);
         }
         let wan = Wan::up(config)?;
-        // Without permission the kernel's defaults are sufficient; the table shows the result.
+        // If the permission is missing, the kernel's defaults are sufficient. The table shows the
+        // result.
         let _ = wan.prepare_tcp(TCP_BUFFER);
         Ok(Self {
             place: SiteSetup::Namespaces(Box::new(wan)),
@@ -98,7 +99,8 @@ impl DemoSites {
         let folder = files.folder().to_owned();
         let address = match &self.place {
             SiteSetup::Namespaces(wan) => {
-                // Each server has a port of its own: an earlier one may still be closing.
+                // Each server has a port of its own, because an earlier server may still be closing
+                // its port.
                 let port = self.next_port.get();
                 self.next_port.set(port + 1);
                 let address = SocketAddr::from((wan.address(Site::B), port));

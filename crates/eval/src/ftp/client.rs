@@ -103,7 +103,7 @@ pub(crate) fn run(
         }
     };
     if is_complete {
-        // Without a shutdown our clone of the socket would keep the data connection open.
+        // The clone of the socket would keep the data connection open, so the client shuts it down.
         if transfer.direction == TrialDirection::Up {
             socket
                 .shutdown(Shutdown::Write)
@@ -181,7 +181,7 @@ struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Shortest timeout of a socket. The kernel takes a timeout of zero as no timeout.
+    /// Shortest timeout of a socket. For the kernel, a timeout of zero means no timeout.
     const LEAST: Duration = Duration::from_millis(10);
 
     fn start(limit: Duration) -> Self {

@@ -5,14 +5,14 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 use anyhow::Context;
 use bench_kit::content::hash_file;
 
-/// Returns the stored bytes of a file whose parts arrive in any order. The length of such a file
-/// would also count holes.
+/// Returns the number of stored bytes of a file whose parts arrive in any order. The length of such
+/// a file would also include its holes.
 pub(super) fn stored_bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.blocks() * 512)
 }
 
-/// Returns the stored bytes of all files below a folder. The sum over all files is needed because
-/// movers may store incomplete files under other names.
+/// Returns the number of stored bytes of all files below a folder. The sum includes all names,
+/// because movers may store incomplete files under temporary names.
 pub(super) fn stored_below(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of = |entry: fs::DirEntry| match entry.file_type() {

@@ -65,7 +65,8 @@ pub(super) fn fetch(
         None => stage.longhaul(Site::A)?,
     };
     command.args(arguments);
-    // The mover cannot read this machine's settings, or the files of an earlier trial.
+    // In this environment, the mover reads neither this machine's settings nor files of an earlier
+    // trial.
     command.env_clear().env("HOME", place.home());
     command.env("PATH", env::var_os("PATH").unwrap_or_default());
     let ended = run_limited(command, limit)?;
@@ -91,7 +92,8 @@ pub(super) fn fetch(
     Ok(TrialResult::complete(cell, ended.time))
 }
 
-/// Returns the address that a mover connects to, or that it names to its gateway.
+/// Returns the address to which a mover connects. If the mover names the server to its gateway,
+/// returns the address of the server.
 fn server_address(side: Side, stage: &Stage, protocol: FileProtocol) -> anyhow::Result<SocketAddr> {
     Ok(match (protocol, side) {
         (FileProtocol::Ftp, _) => stage.server_address,

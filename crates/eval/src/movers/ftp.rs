@@ -93,14 +93,14 @@ fn transfer_all(
         })
     });
     let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
-    // Waits for all clients before the first error is returned: a client that still runs would
-    // disturb the next trial.
+    // The function returns the first error only after all clients have ended. A client that still
+    // ran would disturb the next trial.
     let joined: Vec<_> = clients.into_iter().map(JoinHandle::join).collect();
     let mut outcomes = Vec::new();
     for of_client in joined {
         outcomes.extend(of_client.map_err(|_| anyhow!("a client panicked"))???);
     }
-    // A single transfer has the time of its client, which excludes the login.
+    // For a single transfer, the time is the client's own measurement, which excludes the login.
     let time = match (&outcomes[..], work.files) {
         ([(_, only)], 1) => only.elapsed,
         _ => begun.elapsed(),
@@ -111,7 +111,8 @@ fn transfer_all(
     let expected = stage.content.hash(size);
     for (number, outcome) in outcomes {
         let uploaded = stage.server_file(&stage::name(TrialDirection::Up, number));
-        // Bytes in the client's kernel have not arrived: the server's file counts.
+        // For an incomplete upload, the bytes in the server's file count. Bytes in the client's
+        // kernel have not arrived.
         bytes += match (work.direction, outcome.is_complete) {
             (TrialDirection::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),
             _ => outcome.bytes.bytes(),

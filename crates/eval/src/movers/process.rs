@@ -14,7 +14,7 @@ use emulator::Site;
 use super::TrialFailure;
 use crate::{process_tree::kill_tree, stage::Stage};
 
-/// Outcome of a process that exited, or that was killed at its time limit.
+/// Outcome of a process that has exited by itself or has been killed at its time limit.
 pub(super) struct ProcessEnd {
     pub(super) is_over: bool,
     success: bool,

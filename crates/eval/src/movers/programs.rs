@@ -51,7 +51,7 @@ pub(super) fn lftp_pget(
     }
     ended.succeeded()?;
     compare(&local, stage.content.hash(ByteCount::new(work.size_bytes)))?;
-    // Time counts from the command, as with the other clients: the login is excluded.
+    // The time counts from the transfer command. As with the other clients, it excludes the login.
     let marks = ended
         .said
         .lines()
@@ -116,7 +116,7 @@ pub(super) fn uftp(
     if work.clients > 1 {
         return Err(TrialFailure::NotTried("one sender has one rate".to_owned()));
     }
-    // The sender runs where the files are.
+    // The sender runs at the site that has the files.
     let (sender, receiver) = match work.direction {
         TrialDirection::Down => (Site::B, Site::A),
         TrialDirection::Up => (Site::A, Site::B),

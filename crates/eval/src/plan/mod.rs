@@ -87,8 +87,9 @@ impl EvaluationPlan {
 }
 
 impl CellTask {
-    /// Returns the compared programs in their order for repetition number `repetition`. The first
-    /// program of a repetition is the second program of the previous repetition.
+    /// Returns the compared programs in their order for repetition number `repetition`. Each
+    /// repetition rotates the order by one program. The second program of a repetition is therefore
+    /// the first program of the next repetition.
     pub fn turn(&self, repetition: u32) -> impl Iterator<Item = Side> + '_ {
         let first = repetition as usize % self.sides.len();
         let (last, rest) = self.sides.split_at(first);

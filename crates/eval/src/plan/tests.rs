@@ -37,7 +37,7 @@ fn lists_multiply() {
     );
     let [up, down] = last.path.configs();
     assert_eq!((up.delay, down.loss), (Duration::from_millis(100), 0.001));
-    // Each side does 10 MB within a second or so and 1 GB within 30 s or is cut off.
+    // Each side moves 10 MB in about a second. It moves 1 GB in 30 s, or reaches its time limit.
     assert!(
         plan.estimate() > Duration::from_secs(600),
         "{:?}",

@@ -1,5 +1,6 @@
-//! The plots of a report. If a quantity varies within a plan, the report plots the goodput over
-//! this quantity. The report has one such plot for each combination of the other quantities.
+//! The plots of a report. If a quantity varies within a plan, the report has plots with this
+//! quantity on the horizontal axis and the goodput on the vertical axis. There is one such plot for
+//! each combination of the other quantities.
 
 use std::collections::BTreeSet;
 
@@ -97,7 +98,7 @@ impl EvaluationReport {
                     None => groups.push((common, vec![cell])),
                 }
             }
-            // Cells of a group differ in this quantity alone.
+            // The cells of a group differ only in this quantity.
             let vary = groups.into_iter().filter(|(_, group)| group.len() > 1);
             plots.extend(vary.map(|(common, group)| {
                 let label = common.to_string().replacen(dimension.cleared, "", 1);

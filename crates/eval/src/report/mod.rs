@@ -269,7 +269,7 @@ impl ReportRow {
     }
 
     /// Returns the bytes on the wire in the reverse direction for each 10^9 bytes of data. Returns
-    /// `None` with a competing flow, since its acknowledgements would count too.
+    /// `None` if a competing flow exists, since its acknowledgements would count too.
     pub(crate) fn feedback_bytes_per_gb(&self) -> Option<f64> {
         if self.cell.work.beside.is_some() {
             return None;
@@ -285,7 +285,7 @@ impl ReportRow {
     }
 }
 
-/// Returns kinds with their counts as text. The text is empty without any kind.
+/// Returns kinds with their counts as text. The text is empty if there is no kind.
 fn by_kind(counts: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>) -> String {
     let all: Vec<_> = counts
         .map(|(kind, count)| format!("{count} {kind}"))

@@ -158,7 +158,8 @@ impl Backend {
             }
             Self::Remote(session) => {
                 for above in directories_above(path, with_parents) {
-                    // The directory may exist. A missing one shows at the next level.
+                    // A refusal is ignored, because the directory may exist. If it does not exist,
+                    // the creation of the next directory fails.
                     let _ = ignore_refusal(session.make_directory(above).await)?;
                 }
                 match session.make_directory(path).await {
@@ -372,9 +373,9 @@ impl Backend {
         }
     }
 
-    /// Returns whether this backend accepts further requests: the server is still connected, and no
-    /// transfer was aborted. A session with a web server is always ready, because it reconnects
-    /// when necessary.
+    /// Returns whether this backend accepts further requests. It does if the server is still
+    /// connected and no transfer was aborted. A session with a web server is always ready, because
+    /// it reconnects when necessary.
     pub(super) async fn is_ready(&mut self) -> bool {
         match self {
             Self::Local(_) | Self::Web(_) => true,
@@ -458,8 +459,8 @@ impl FileReader<'_> {
             }),
             Self::Remote(transfer) => Ok(transfer.finish().await?),
             Self::Web(body) => Ok(body.finish()),
-            // The reader knows the attributes from the begin of the read, and the file may have
-            // changed since.
+            // The attributes of the reader are from the start of the read, and the file may have
+            // changed since then.
             Self::Sftp(reader) => Ok(TransferResult {
                 stat: None,
                 ..reader.finish().await?
@@ -511,8 +512,8 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Returns whether the server has confirmed that the old file is gone. The upload replaces the
-    /// old file.
+    /// Returns whether the server has confirmed that the old file, which the upload replaces, is
+    /// gone.
     pub(super) async fn is_on_clear_ground(&mut self) -> Result<bool, TaskError> {
         match self {
             Self::Local(..) => Ok(false),

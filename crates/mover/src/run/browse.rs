@@ -70,9 +70,8 @@ impl Browser {
     /// Lists a directory, and passes entries to `take` as they arrive. The entries are not sorted.
     /// Returns the number of lines that could not be parsed.
     ///
-    /// # Errors
-    /// [`BrowseError`] if the directory cannot be listed, or if the listing was interrupted. After
-    /// an interruption, the entries passed so far may be incomplete.
+    /// # Errors [`BrowseError`] if the directory cannot be listed, or if the listing was
+    /// interrupted. After an interruption, `take` has received only some of the entries.
     pub async fn list(
         &mut self,
         path: &[u8],

@@ -37,7 +37,8 @@ use crate::{
 pub struct CleanResult {
     /// Number of removed part files.
     pub removed: u64,
-    /// Number of part files that were kept. They may be in use, or another user owns them.
+    /// Number of part files that were kept, because they may be in use or because another user owns
+    /// them.
     pub kept: u64,
     /// Number of failed removals of part files, plus number of failed listings of directories.
     pub failed: u64,
@@ -83,9 +84,9 @@ pub(super) async fn clean_on(
 /// Removes journal records of local part files whose files are already complete. The function is
 /// called at the end of a run.
 ///
-/// An earlier run may have renamed a part and ended before removing its record. If part and file
-/// are both missing, the record stays, because their disk may not be mounted. A record that cannot
-/// be read now is left to a later run.
+/// Such a record remains if an earlier run has renamed a part and has ended before it removed the
+/// record. If the part and the complete file are both missing, the record stays, because their disk
+/// may not be mounted. If a record cannot be read now, a later run handles it.
 pub(super) async fn forget_missing(shared: &Arc<JobContext>) {
     let is_local = matches!(shared.job.destination, JobSite::Local);
     let Some(journal) = shared.journal.clone().filter(|_| is_local) else {
@@ -117,7 +118,7 @@ struct Cleaner<'a> {
     destination: Backend,
     /// Part files that were found without a journal record and are still to be removed.
     found: BTreeMap<Vec<u8>, ListingEntry>,
-    /// Whether a server has listed a part file without a precise modification time.
+    /// Whether the server's listing has contained a part file without a precise modification time.
     has_undated: bool,
     cleaned: CleanResult,
 }
@@ -156,7 +157,8 @@ impl<'a> Cleaner<'a> {
     async fn clean_journal(&mut self, journal: &Journal) -> Result<(), BrowseError> {
         for part in journal.left().map_err(unusable)? {
             if self.is_local() && !part.is_absolute() {
-                // From another working directory the path would lead to another file.
+                // The path is relative. If the run had another working directory, the path now
+                // leads to another file.
                 self.count(PartRemoval::Kept);
                 continue;
             }
@@ -220,7 +222,7 @@ impl<'a> Cleaner<'a> {
             to: directory,
             depth: 0,
         }]);
-        // A server whose links lead back to directories above has endless directories.
+        // If links at a server lead back to directories above them, the tree has no end.
         let mut directories = 1;
         while let Some(next) = waiting.pop_front() {
             for below in self.find_in(&next).await? {
@@ -387,7 +389,7 @@ impl<'a> Cleaner<'a> {
             let remove = move || files.remove_left_part(&part, is_recorded);
             let left = on_disk(remove, what.clone()).await?;
             if is_recorded && left == PartRemoval::Removed {
-                // After the sync the journal may forget the part.
+                // The journal can forget the part only after this sync.
                 all.named(&path).await.map_err(TaskError::disk(what))?;
             }
             return Ok(left);
@@ -401,7 +403,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Returns whether a server lists a part file. Some servers do not report single files.
+    /// Returns whether a server lists a part file. The function lists the whole directory, because
+    /// some servers do not report single files.
     async fn is_listed(&mut self, part: &[u8]) -> Result<bool, TaskError> {
         let (above, name) = (parent(part).unwrap_or_default(), last_name(part));
         let mut is_listed = false;
@@ -478,14 +481,14 @@ fn unusable(error: redb::Error) -> BrowseError {
     BrowseError::Unusable(format!("the journal cannot be used: {error}"))
 }
 
-/// Time within which a part file grows if an upload is in progress.
+/// Time within which a part file must grow if an upload to it is in progress.
 const GROWS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Smallest age, in seconds, at which a part file at a server is removed. Another machine may still
 /// be uploading a younger file.
 const AGE_LEAST_S: i64 = 600;
 
-/// Number of part files at a server. Once this number of parts is recorded, their removal starts.
+/// Number of recorded part files at a server. At this number, their removal starts.
 const FOUND_MAX: usize = 10_000;
 
 /// Maximum number of failures whose descriptions are stored.

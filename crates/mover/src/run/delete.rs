@@ -21,7 +21,8 @@ impl Lane {
         let path = self.shared.job.destination_directory(directory);
         let mut all = Vec::new();
         let take = |entries| {
-            // One entry beyond the plan's limit suffices, since the plan then refuses the listing.
+            // More than one entry beyond the plan's limit is not necessary, since the plan refuses
+            // such a listing.
             if all.len() <= ENTRIES_THERE_MAX {
                 all.extend(entries);
             }
@@ -44,8 +45,9 @@ impl Lane {
             Err(error) => return Err(error),
         };
         match (self.destination.make_directory(&path, false).await, refused) {
-            // An earlier attempt may have made the directory. A link that cannot be deleted looks
-            // the same, but leads to another place.
+            // The deletion may have failed because an earlier attempt has already made the
+            // directory. It may also have failed because a link to a directory cannot be deleted.
+            // The kind distinguishes the two cases.
             (Ok(()), Some(refused)) if self.kind_of(&path).await? != Some(EntryKind::Directory) => {
                 Err(refused)
             }
@@ -122,7 +124,7 @@ impl Lane {
         };
         let now = FileVersion {
             size_bytes: now.size_bytes,
-            // A server that reports times only in listings reports none here.
+            // Some servers report times only in listings, so the present time is unknown here.
             modified: now.modified.or(version.modified),
         };
         if !version.is_same_as(&now) {

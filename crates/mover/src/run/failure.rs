@@ -69,7 +69,8 @@ impl TaskError {
     fn retry_action(&self) -> RetryAction {
         match self {
             Self::Server(error) => error.retry_action(),
-            // The credentials are right, since a full server may refuse a log-in.
+            // The credentials are right, since an earlier log-in has succeeded. A server that has
+            // reached its limit on clients may refuse a log-in.
             Self::Reconnection(error) => match error.retry_action() {
                 RetryAction::LogInAgain => RetryAction::Reconnect,
                 retry_action => retry_action,
@@ -77,7 +78,8 @@ impl TaskError {
             Self::Disk { .. } | Self::Listing(_) | Self::Endless(_) | Self::NoFile => {
                 RetryAction::GiveUpFile
             }
-            // The rest of the transfer is not read, so the connection cannot be used again.
+            // The remaining bytes of the transfer were not read, so the connection cannot be used
+            // again.
             Self::Overlap | Self::Differs => RetryAction::Reconnect,
             Self::Changed | Self::NoRanges | Self::IgnoredRange | Self::Busy | Self::PartTaken => {
                 RetryAction::Retry
@@ -85,7 +87,7 @@ impl TaskError {
         }
     }
 
-    /// Returns whether the error may have this cause: the name of a part file is too long.
+    /// Returns whether the cause of the error may be that the name of a part file is too long.
     pub(super) fn is_of_name(&self) -> bool {
         match self {
             Self::Server(ServerError::Refused { command, reply }) => {
@@ -135,7 +137,8 @@ impl TaskError {
                 }
                 _ => chain(self),
             },
-            // Bytes of a small file in a socket's buffer are no progress.
+            // The bytes of a small file may only have reached a socket's buffer, so they do not
+            // count as progress.
             has_moved: moved_bytes >= RESUME_LEAST.bytes()
                 && matches!(self, Self::Server(_) | Self::Reconnection(_)),
             is_anew: self.is_anew(),
@@ -145,7 +148,7 @@ impl TaskError {
 
 /// Returns the name of the user of this process, or the user's number if it has no name.
 fn own_user() -> &'static str {
-    // A copy may lack the permission to read many files.
+    // The name is stored, because a copy may lack the permission to read many files.
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let uid = geteuid();

@@ -33,7 +33,7 @@ pub(super) struct JobContext {
     pub(super) is_out_of_reach: AtomicBool,
     /// Whether the source announced support for offsets but does not provide it.
     pub(super) gives_no_ranges: AtomicBool,
-    /// Whether a lane has been connected. If so, the credentials are right.
+    /// Whether any lane has logged in successfully. If so, the credentials are right.
     pub(super) has_logged_in: AtomicBool,
     pub(super) ranges: Ranges,
     /// Journal keys of part files, by the final paths of their files. Each record is removed once
@@ -111,8 +111,8 @@ impl JobContext {
         })
     }
 
-    /// Returns an error unless this process may still take an irreversible step. The query is
-    /// asynchronous, so no thread waits for its answer.
+    /// Returns an error unless this process may still take an irreversible step. The check is
+    /// asynchronous, so no thread waits for its result.
     pub(super) async fn pass_fence(&self) -> Result<(), TaskError> {
         match &self.job.fence {
             Some(fence) if !fence.allows().await => Err(ServerError::from(FencedError).into()),

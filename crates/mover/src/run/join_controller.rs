@@ -26,8 +26,8 @@ pub(super) struct JoinController {
     /// Highest rate of recent measurement windows, in bytes per second. Each window reduces the
     /// weight of older windows.
     best_bytes_per_s: f64,
-    /// Number of consecutive windows without a growing rate, and the sum of their rates in bytes
-    /// per second.
+    /// Number of consecutive measurement windows in which the rate has not grown, and the sum of
+    /// the rates of these windows in bytes per second.
     steady: (u32, f64),
     /// Evidence that another connection would make the download faster. Each measurement window
     /// adds to the evidence or resets it.
@@ -112,7 +112,8 @@ impl JoinController {
     /// Records that a connection has received its first bytes. `opening` is the time since the
     /// connection requested them.
     pub(super) fn opened(&mut self, opening: Duration, now: Instant) {
-        // The opening requests a port, and then the file, which takes two round trips or three.
+        // The opening of a data connection takes two or three round trips, because the mover
+        // requests a port and then the file.
         let round = (opening / OPENING_ROUNDS).max(ROUND_LEAST);
         self.round = Some(self.round.map_or(round, |it| it.min(round)));
         self.window = RateWindow::new(now);
@@ -318,8 +319,8 @@ const WINDOW_LEAST: Duration = Duration::from_millis(50);
 /// multiplied by the factor.
 const AGED: f64 = 0.9;
 
-/// Limit for growth. If a window's rate divided by the best earlier rate exceeds this limit, the
-/// rate counts as growing.
+/// Limit on a window's rate divided by the best earlier rate. Above this limit, the rate counts as
+/// growing.
 const GROWTH_LEAST: f64 = 1.4;
 
 /// Evidence that a window with a retransmission adds. The value is below 1, because the end of slow
@@ -330,8 +331,8 @@ const BROKEN_EVIDENCE: f64 = 0.5;
 /// bursts are long, or if the rate is below half of the highest rate.
 const EVIDENCE_LEAST: f64 = 3.0;
 
-/// Limit on the average number of busy connections. A measurement window below this limit adds
-/// evidence.
+/// Limit on the average number of busy connections. If a measurement window is below this limit, it
+/// adds evidence.
 const BUSY_MAX: f64 = 0.6;
 
 /// Shortest remaining time of the download, in seconds, at which connections may join.

@@ -50,7 +50,7 @@ pub(super) async fn run(
     mut tasks: mpsc::UnboundedReceiver<(TaskId, Task)>,
     events: mpsc::UnboundedSender<(usize, LaneEvent)>,
 ) {
-    // The receiver is gone if the plan has ended.
+    // If the plan has ended, there is no receiver, and the event is dropped.
     let tell = |event| drop(events.send((number, event)));
     let job = &shared.job;
     let session_pool = job.session_pool.as_deref();
@@ -70,7 +70,8 @@ pub(super) async fn run(
             }
         }
     });
-    // A lane gets its first task after it has reported that it is open. The job may end before.
+    // A lane gets its first task after it has reported that it is open. If the channel of tasks
+    // ends before that, the job has ended.
     let opened = tokio::select! {
         opened = &mut opening => Some(opened),
         _ = tasks.recv() => None,
@@ -189,14 +190,14 @@ fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
 
 /// Result of the attempt to move several small files at a time.
 enum SmallMove {
-    /// The task is no move of a small file, or the file must be moved alone.
+    /// The task is not the move of a small file, or the file must be moved alone.
     Other(Task),
     /// No small file is waiting, or a session is unusable.
     Ended(Result<(), (TaskId, TaskError)>),
 }
 
 impl SourceRoot {
-    /// Returns whether these attributes belong to the file and are recent enough to be used.
+    /// Returns whether these attributes belong to `file` and are recent enough to be used.
     fn is(&self, file: &File) -> bool {
         let is_root = self.root == file.root && file.path.names().is_empty();
         is_root && self.at.elapsed() < FOUND_MAX
@@ -425,5 +426,5 @@ impl Lane {
 /// Time after which a slow connection attempt or log-in is reported.
 const SLOW_AFTER: Duration = Duration::from_secs(4);
 
-/// Time for which the attributes of a file count as current.
+/// Time for which the attributes that a lane has queried count as current.
 const FOUND_MAX: Duration = Duration::from_secs(5);

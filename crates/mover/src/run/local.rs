@@ -285,8 +285,8 @@ impl LocalWriter {
         Ok(())
     }
 
-    /// Waits for the sync that is running in the background. This step is required, because the
-    /// operating system reports a disk error only once.
+    /// Waits for the sync that is running in the background. The result of each sync must be read,
+    /// because the operating system reports a disk error only once.
     async fn end_sync(&mut self) -> Result<(), TaskError> {
         let Some(syncing) = self.syncing.take() else {
             return Ok(());
@@ -337,8 +337,8 @@ pub(super) fn renaming(part: &[u8], path: &[u8]) -> impl FnOnce(io::Error) -> Ta
 /// the file may have grown.
 const READ_LEAST_BYTES: usize = 4_096;
 
-/// Number of bytes between two syncs in the background. Few bytes then remain to sync at the end of
-/// a file.
+/// Number of bytes between two syncs in the background. Because of these syncs, only a few bytes
+/// remain to sync at the end of a file.
 const SYNCED_BESIDE_BYTES: u64 = 8 << 20;
 
 #[cfg(test)]

@@ -124,8 +124,8 @@ async fn run_with(
         }
         for (lane, id, task) in work {
             let orders = tasks.get(&lane).expect("the plan opens a lane first");
-            // A lane that has meanwhile lost its connection does not take the task. It reports the
-            // loss.
+            // If the lane has meanwhile lost its connection, it does not take the task, and reports
+            // the loss.
             let _ = orders.send((id, task));
         }
         if let Err(forgetful) = record.drain(&mut planner, &mut tell).await {
@@ -168,7 +168,8 @@ async fn run_with(
         // Complete files are recorded, so that a later run does not move them again.
         drop(events);
         let rest = async {
-            // This includes files that have their names, and whose folders are being synced.
+            // The remaining events include files that already have their final names, and whose
+            // folders are being synced.
             while let Some((lane, event)) = arrived.recv().await {
                 planner.handle(lane, event, Instant::now());
             }
@@ -179,7 +180,8 @@ async fn run_with(
         }
     } else {
         let all = async { while lanes.join_next().await.is_some() {} };
-        // Farewells to servers are optional, so their replies are not awaited beyond a timeout.
+        // Closing the sessions in an orderly way is optional, so the wait for the servers' replies
+        // has a timeout.
         let _ = timeout(FAREWELL_TIMEOUT, all).await;
         clean::forget_missing(&shared).await;
     }

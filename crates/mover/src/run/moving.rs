@@ -84,7 +84,7 @@ impl Mover<'_> {
                 Err(error) => Err(error),
             };
             if let (Err(_), Backend::Local(disk)) = (&moved, &mut *self.destination) {
-                // Another lane may make the next attempt.
+                // This lane releases the part, because another lane may make the next attempt.
                 disk.release_part();
             }
             match &moved {
@@ -93,7 +93,8 @@ impl Mover<'_> {
                 }
                 Err(error) if !naming.is_taken && error.is_taken() => naming.is_taken = true,
                 _ => {
-                    // If a short name fails too, other names in the path are too long.
+                    // The flag is set only after success: if the short name fails too, other names
+                    // in the path are too long.
                     self.shared
                         .takes_short_names
                         .fetch_or(naming.is_short && moved.is_ok(), Ordering::Relaxed);
@@ -128,7 +129,7 @@ impl Mover<'_> {
         };
         let is_resumable = journal.is_some();
         let copied = match self.copy(&names, &overlap, &stat, journal.as_ref()).await {
-            // A server that refuses an offset receives the whole file.
+            // If the server refuses an offset, it receives the whole file.
             Err(error)
                 if (error.is_refusal()
                     || matches!(error, TaskError::Server(ServerError::NoRange)))
@@ -171,13 +172,14 @@ impl Mover<'_> {
         };
         let bytes = copied.bytes;
         if self.follows() {
-            // The facts now match the later listing in which the file no longer changes.
+            // The file no longer changes, so its present modification time is also the time in
+            // later listings.
             stat.modified_unix_s = self.current_stat(&names).await?.modified_unix_s;
         }
         let (proof, is_grown) = self.check(&names, &stat, &copied).await?;
         let proof = match proof {
-            // The hash of a stream proves nothing for a server whose bytes lay in a spool
-            // meanwhile.
+            // If the bytes passed through a spool, the hash of the stream proves nothing about the
+            // copy at the server.
             ContentProof::Link if copied.is_spooled => ContentProof::Size,
             proof => proof,
         };
@@ -378,7 +380,7 @@ impl Mover<'_> {
             && part.origin == origin
         {
             let is_local = matches!(self.destination, Backend::Local(_));
-            // Bytes that were not on the disk when the power failed may read as zeros.
+            // After a power cut, bytes that were not yet on the disk may read as zeros.
             let certain_bytes = match !is_local || part.boot == self.shared.destination_files.boot()
             {
                 true => u64::MAX,
@@ -411,7 +413,7 @@ impl Mover<'_> {
         }
         let new = self.new_part(Some(journal), Some(origin));
         if let Backend::Remote(_) | Backend::Sftp(_) = self.destination {
-            // The removal of the server's old part shows when the upload begins.
+            // The start of the upload shows whether the server has removed the old part.
             return Ok(Overlap {
                 new,
                 ..Overlap::default()
@@ -484,8 +486,8 @@ impl Mover<'_> {
         let mut reader = self.destination.read(&names.part, begin).await?;
         let mut bytes = vec![0; OVERLAP_BYTES as usize];
         let is_whole = read_exactly(&mut reader, &mut bytes, self.shared).await?;
-        // A server sends to the end of the file. A part longer than the server reported does not
-        // contain our bytes alone.
+        // A server sends all bytes up to the end of the file. If the part is longer than the server
+        // reported, it also contains bytes that this job has not written.
         let is_end = is_local || reader.read(&mut [0]).await? == 0;
         if !is_whole || !is_end {
             return Err(TaskError::Overlap);
@@ -524,13 +526,15 @@ impl Mover<'_> {
         if let Backend::Local(_) = self.destination
             && let Some(new) = new.take()
         {
-            // The new part does not contain the synced bytes of an older one.
+            // The old record must be replaced first, because the new part does not contain the
+            // synced bytes of the older part.
             new.note(names).await;
         }
         let writing = self.destination.write((part, path), offset, is_kept);
         let mut writer = writing.await?;
         if offset > 0 {
-            // If the server refuses to resume, the present part must be intact.
+            // No byte is sent before the server has accepted the offset. If the server refuses to
+            // resume, the existing part stays intact.
             writer.begun().await?;
             self.has_begun = true;
         }
@@ -580,7 +584,7 @@ impl Mover<'_> {
                 note(journal, &names.key, part).await;
             }
         }
-        // A server's file that has grown meanwhile is not read to its end.
+        // If a file at a server has grown meanwhile, the mover does not read it to its end.
         let is_grown = !is_local && length == size_max_bytes && reader.read(&mut bytes).await? > 0;
         let ended = match is_grown {
             true => {
@@ -599,7 +603,8 @@ impl Mover<'_> {
             && writer.end().await?
             && writer.is_on_clear_ground().await?
         {
-            // All bytes were in flight before the server began to read them, which may take long.
+            // The record was not written earlier, because all bytes were in flight before the
+            // server began to read them.
             new.note(names).await;
         }
         Ok(FinishedCopy {

@@ -18,7 +18,7 @@ pub(super) struct PendingNames {
     shared: Arc<JobContext>,
     events: mpsc::UnboundedSender<(usize, LaneEvent)>,
     /// Semaphore with one permit for each file. If the lane is interrupted, syncs in progress still
-    /// end.
+    /// run to their end.
     places: Arc<Semaphore>,
 }
 
@@ -50,7 +50,7 @@ impl PendingNames {
     /// name is synced.
     pub(super) async fn done(&mut self, id: TaskId, outcome: TaskResult, path: Option<Vec<u8>>) {
         let (lane, events) = (self.lane, self.events.clone());
-        // The receiver is gone if the plan has ended.
+        // If the plan has ended, there is no receiver, and the event is dropped.
         let tell = move |event| drop(events.send((lane, event)));
         let (TaskResult::Moved { .. } | TaskResult::Grown { .. }, Some(path)) = (&outcome, path)
         else {

@@ -15,10 +15,9 @@ use crate::{
 
 /// Writes all of `input` to a file. Returns the size of the file in bytes.
 ///
-/// # Errors
-/// [`BrowseError`] if a directory has this path, if the site refuses the file, or if reading
-/// `input` fails. The same error is returned if `interrupt` resolves before the end of `input`. In
-/// each case the part file is removed.
+/// # Errors [`BrowseError`] if a directory has this path, if the site refuses the file, or if
+/// reading `input` fails. Also [`BrowseError`] if `interrupt` resolves before the end of `input`.
+/// In each case the part file is removed.
 pub async fn pour(
     site: &JobSite,
     path: &[u8],
@@ -30,7 +29,7 @@ pub async fn pour(
     // The process id distinguishes the part from parts of other processes.
     let own = moving.partial(format!("-{}", std::process::id()).as_bytes(), path);
     let is_local = matches!(site, JobSite::Local);
-    // On this machine the remaining part of an ended process is recognised, and removed.
+    // On this machine, the mover can recognise and remove the part that an ended process has left.
     let mut part = match is_local {
         true => moving.partial(b"-", path),
         false => own.clone(),
@@ -68,10 +67,10 @@ pub async fn pour(
             Ok(bytes)
         }
         Err(error) => {
-            // The upload may still occupy the connection. A part of this machine is removed when
-            // its handle is dropped.
+            // The upload may still occupy the old connection, so a new one is needed. A local part
+            // needs no removal here, because it is removed when its handle is dropped.
             if part != path && !is_local && backend.reopen(site, &files).await.is_ok() {
-                // If the server keeps the part, it has stated a reason before.
+                // A failed removal is ignored, because the first error already states the reason.
                 let _ = backend.remove(&part).await;
                 backend.close(None).await;
             }

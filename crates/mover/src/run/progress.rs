@@ -60,7 +60,7 @@ impl JobProgress {
         self.pace(bytes).await;
     }
 
-    /// Counts bytes that another job has moved, without applying the rate limit.
+    /// Counts bytes that another job has moved. The rate limit does not apply to these bytes.
     pub(super) fn arrived(&self, bytes: u64) {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ impl RateLimiter {
         let takes = self.rate_max()?.time_to_send(ByteCount::new(bytes as u64));
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        // Unused time is not saved up.
+        // Time without any bytes is not saved for later.
         let begins = free_at.map_or(now, |it| it.max(now));
         let ends = begins + takes;
         *free_at = Some(ends);

@@ -372,8 +372,8 @@ impl RangesState {
     }
 
     /// Removes about half of the largest remaining range from its lane, and returns the removed
-    /// bytes as a new range. The new range is shorter than half, because the old lane continues
-    /// before the new lane starts.
+    /// bytes as a new range. The new range is shorter than half, because the old lane continues to
+    /// download until the new lane has started.
     fn halve(&mut self, part: &[u8], now: Instant) -> Option<Piece> {
         let round = self.files.get(part).and_then(|it| it.joins.round());
         let running = self.running.iter_mut().filter(|it| it.part == part);
@@ -399,7 +399,8 @@ impl RangesState {
         if self.files.get(part).is_some_and(|it| it.waiting > 0) {
             return None;
         }
-        // A much younger range counts as equally fast, since its rate is not yet measurable.
+        // If a range is much younger than this lane's measurement, its rate is not yet measurable.
+        // It then counts as equal to the rate of this lane.
         let age_least = rate.map_or(AGE_LEAST, |it| it.span / 2);
         let round = self.files.get(part).and_then(|it| it.joins.round());
         let start_s = rate.map_or(0.0, |it| it.start_s(round.unwrap_or_default()));
@@ -456,7 +457,7 @@ impl LaneRate {
         (self.bytes_per_s / both.max(1.0)).clamp(1.0 - SHARE_MAX, SHARE_MAX)
     }
 
-    /// Returns the time in seconds that a lane of this rate loses at the start of another range. A
+    /// Returns the time in seconds that a lane of this rate loses when it starts another range. The
     /// request and slow start cause this loss.
     fn start_s(self, round: Duration) -> f64 {
         let round_s = round.as_secs_f64();
@@ -479,8 +480,8 @@ const TAKEN_LEAST_BYTES: u64 = 1 << 20;
 /// Initial congestion window of TCP in bytes: ten segments.
 const INITIAL_WINDOW_BYTES: f64 = 14_600.0;
 
-/// Upper limit, in seconds, on the estimated time to start a range. A server may need long to open
-/// a file although round trips are short.
+/// Upper limit, in seconds, on the estimated time to start a range. The limit is necessary because
+/// a server may need long to open a file although round trips are short.
 const START_MAX_S: f64 = 10.0;
 
 /// Approximate number of round trips from the end of a range to the first bytes of the next range.
@@ -489,8 +490,8 @@ const REQUEST_ROUNDS: f64 = 2.0;
 /// Interval at which a waiting lane checks whether it may take over bytes from other lanes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Largest fraction of a remaining range that a lane takes over. The other lane may just have
-/// begun, and it continues as well.
+/// Largest fraction of a remaining range that a lane takes over. The rest stays with the other
+/// lane, because it continues and may only just have begun.
 const SHARE_MAX: f64 = 15.0 / 16.0;
 
 impl FetchRange<'_> {

@@ -351,9 +351,9 @@ fn is_small(shared: &JobContext, task: &Task) -> bool {
         )
 }
 
-/// Returns the maximum number of listening ports that a lane may have open. File descriptors must
-/// remain for disks, servers and other jobs. The gateway's limit on transfers must suffice for
-/// other clients too.
+/// Returns the maximum number of listening ports that a lane may have open. The maximum leaves file
+/// descriptors for disks, servers and other jobs. It also leaves other clients a part of the
+/// gateway's limit on transfers.
 fn ports_max(lanes_max: usize) -> usize {
     // The default is the usual initial limit of systems.
     let (open_max, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));

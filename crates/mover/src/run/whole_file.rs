@@ -35,7 +35,7 @@ pub(super) struct FileCopy {
     /// Whether the copy is checked. The check compares sizes, and the versions of the source before
     /// and after the copy.
     pub(super) is_compared: bool,
-    /// Whether the copy is renamed to its final name before the call returns. If false, the part
+    /// Whether the call renames the copy to its final name before it returns. If false, the part
     /// file stays open.
     pub(super) is_named: bool,
 }

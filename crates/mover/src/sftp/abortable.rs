@@ -56,8 +56,8 @@ impl Drop for AbortSwitch {
 }
 
 impl AbortState {
-    /// Fails if the connection is aborted. The waker is registered before, so that no change is
-    /// missed.
+    /// Registers the waker, and then fails if the connection is aborted. In this order, no change
+    /// is missed.
     fn check(&self, waker: &AtomicWaker, context: &Context<'_>) -> io::Result<()> {
         waker.register(context.waker());
         match self.is_aborted.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! Attributes of files: from the form of SFTP to the forms of the mover, and back.
+//! Conversion of file attributes between the form of SFTP and the forms of the mover.
 
 use ftp::listing::{EntryKind, ListingEntry, ModifiedTime, TimePrecision};
 use sftp::packet::{Attrs, Name, Times};
@@ -53,8 +53,8 @@ fn named_entry(name: Vec<u8>, long_name: &[u8], attrs: &Attrs) -> ListingEntry {
     }
 }
 
-/// Returns the type of a file by its mode. Some servers send no type in the mode. Then, the first
-/// letter of the line for people decides.
+/// Returns the type of a file by its mode. Some servers send no type in the mode. In this case, the
+/// first letter of the entry's listing line decides.
 fn kind(attrs: &Attrs, long_name: &[u8]) -> EntryKind {
     let link = EntryKind::Symlink { target: None };
     match attrs.permissions.map_or(0, |it| it & TYPE_MASK) {

@@ -38,7 +38,7 @@ pub(super) type OpenedChannel = (ChannelWriteHalf<Msg>, ChannelFromServer);
 pub(super) struct ChannelFromServer {
     read: ChannelReadHalf,
     state: Arc<SshState>,
-    /// First bytes of standard error, for the reason of an end.
+    /// First bytes of standard error. They are part of the reason if the channel ends.
     errors: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl SshConnection {
         Ok((connection, key))
     }
 
-    /// Connects and exchanges keys. No credential has left this machine.
+    /// Connects and exchanges keys. This method sends no credential.
     async fn connect(dial: &SftpDial) -> Result<Self, ServerError> {
         let (host, port) = dial.next_hop();
         let mut failure = None;
@@ -83,7 +83,8 @@ impl SshConnection {
             let check = HostKeyCheck::prepare(&dial.host_keys, host, port).await?;
             match Self::connect_with(dial, algorithms, check).await {
                 Ok(connection) => return Ok(connection),
-                // A server with several host keys may have the pinned key of another algorithm.
+                // A server may have several host keys, and the pinned key may belong to another
+                // algorithm.
                 Err(error) if is_of_key(&error) => {
                     let of_key = failure.filter(|it| matches!(it, ServerError::HostKey(_)));
                     failure = of_key.or(Some(error));
@@ -124,8 +125,8 @@ impl SshConnection {
         }
     }
 
-    /// Opens a channel, and starts SFTP on it. The gateway may use the agent with the key of the
-    /// log-in.
+    /// Opens a channel, and starts SFTP on it. If a gateway is on the route, it may use a forwarded
+    /// agent with the key of the log-in.
     async fn open_channel(
         &mut self,
         dial: &SftpDial,
@@ -175,8 +176,8 @@ impl SshConnection {
         Ok((write, from_server))
     }
 
-    /// Returns the error of a server that does not start SFTP. The reason may arrive as the reason
-    /// of a disconnect message.
+    /// Returns the error of a server that does not start SFTP. The reason may arrive in a
+    /// disconnect message.
     async fn no_sftp(&self, dial: &SftpDial, text: &str) -> ServerError {
         let _ = timeout(END_DELAY, self.state.ended()).await;
         let (end, banner) = (self.state.end_text(), self.state.banner());
@@ -199,8 +200,8 @@ impl SshConnection {
         let _ = timeout(END_DELAY, disconnect).await;
     }
 
-    /// Waits until the server has closed its side, or until `limit` has passed. The connection is
-    /// aborted then.
+    /// Waits until the server has closed its side, or until `limit` has passed. Then aborts the
+    /// connection.
     pub(super) async fn ended(&self, limit: Duration) {
         let _ = timeout(limit, self.state.ended()).await;
         self.switch.abort();
@@ -291,7 +292,8 @@ const WINDOW_BYTES: u32 = 64 * 1024 * 1024;
 /// Maximum length of a packet of the server, in bytes.
 const PACKET_BYTES: u32 = 65_535;
 
-/// Least time limit for the start of SFTP. A gateway connects to the server meanwhile.
+/// Minimum of the time limit for the start of SFTP. During this time, a gateway connects to the
+/// server.
 const CHANNEL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of bytes of standard error.

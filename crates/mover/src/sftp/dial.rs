@@ -58,7 +58,7 @@ pub struct SshIdentity {
     pub key_files: Vec<PathBuf>,
     /// Socket of the agent.
     pub agent: Option<PathBuf>,
-    /// Whether only those keys of the agent are offered whose public keys are in `key_files`.
+    /// Whether a key of the agent is offered only if its public key is in `key_files`.
     pub has_only_key_files: bool,
 }
 
@@ -82,8 +82,8 @@ pub struct KnownHosts {
     pub alias: Option<String>,
     /// Whether the key of a server without an entry is trusted, and added to the first file.
     pub accepts_new: bool,
-    /// Fingerprint that the user has confirmed. A server without an entry may have the key with
-    /// this fingerprint, which is then added to the first file.
+    /// Fingerprint that the user has confirmed. If a server without an entry presents the key with
+    /// this fingerprint, the key is trusted, and is added to the first file.
     pub confirmed: Option<String>,
 }
 
@@ -111,8 +111,8 @@ impl SftpDial {
         matches!(self.route, SshRoute::Gateway { .. })
     }
 
-    /// Returns the user name for the log-in. A listener without a fixed server needs the name of
-    /// the server.
+    /// Returns the user name for the log-in. For a listener without a fixed server, the user name
+    /// contains the name of the server.
     pub(super) fn log_in_name(&self) -> String {
         match &self.route {
             SshRoute::Gateway {

@@ -90,8 +90,8 @@ impl Drop for Tasks {
 impl Exchange {
     /// Starts SFTP on a channel. Returns the server's greeting.
     ///
-    /// # Errors
-    /// [`ServerError`] if the server does not answer, or not by SFTP version 3.
+    /// # Errors [`ServerError`] if the server does not answer, or if it answers by another version
+    /// than SFTP version 3.
     pub(super) async fn start(
         (to_server, from_server): (impl ToServer, impl FromServer),
         peer: String,
@@ -112,7 +112,7 @@ impl Exchange {
             version: VERSION,
             extensions: Vec::new(),
         };
-        // The receiver is part of this function.
+        // The receiver is part of this function, so the call cannot fail.
         let _ = shared.outgoing.send(init.encode(GreetingSource::Client));
         let writing = tokio::spawn(write(shared.clone(), to_server, requests));
         let reading = tokio::spawn(read(shared.clone(), from_server));
@@ -130,8 +130,8 @@ impl Exchange {
 
     /// Sends a request. Waits only if too many requests are outstanding.
     ///
-    /// # Errors
-    /// [`ServerError`] if the session has ended, or if the server answers no request in time.
+    /// # Errors [`ServerError`] if the session has ended, or if the server does not answer earlier
+    /// requests in time.
     pub(super) async fn send(
         &self,
         request: &Request,
@@ -152,7 +152,8 @@ impl Exchange {
             }
             state.replies.register(name, expected, Some(place))
         };
-        // The task that sends may have ended. Then, the receiver ends.
+        // If the task that sends has ended, this call fails. The receiver of the answer then ends,
+        // too.
         let _ = self.shared.outgoing.send(request.encode(id));
         Ok(PendingAnswer {
             request: name,
@@ -239,7 +240,7 @@ impl Exchange {
     /// Waits until the session has ended.
     pub(super) async fn until_lost(&self) {
         let mut end = self.shared.end.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = end.wait_for(Option::is_some).await;
     }
 
@@ -427,12 +428,12 @@ fn name(request: &Request) -> &'static str {
     }
 }
 
-/// Maximum number of requests without an answer on one channel. Files limit their bytes
-/// themselves.
+/// Maximum number of requests without an answer on one channel. Each open file limits the bytes of
+/// its own requests.
 const REQUESTS_MAX: usize = 4096;
 
-/// Length in bytes from which a piece is sent without a copy.
+/// Minimum length in bytes of a piece that is sent without a copy.
 const BATCH_BYTES: usize = 16 * 1024;
 
-/// Time in which the reason for the end of a channel follows a failed write.
+/// Maximum time between a failed write and the reason for the end of its channel.
 const REASON_DELAY: Duration = Duration::from_millis(200);

@@ -1,5 +1,4 @@
-//! Agent for the log-in of a gateway: the gateway logs in at the server with signatures of this
-//! agent (draft-miller-ssh-agent).
+//! Agent whose signatures a gateway uses to log in at the server (draft-miller-ssh-agent).
 //!
 //! The agent has one key, and signs nothing but log-ins of one user by this key.
 

@@ -69,7 +69,7 @@ impl HostKeyCheck {
         match self {
             Self::Known { keys, .. } => vec![keys.algorithms()],
             Self::Trusted => vec![all],
-            // The pinned key may be of any kind.
+            // The pinned key may be of any kind, so there is one attempt for each kind.
             Self::Pinned { .. } => {
                 let of = |is_kind: &dyn Fn(&Algorithm) -> bool| {
                     all.iter().filter(|it| is_kind(it)).cloned().collect()
@@ -165,7 +165,7 @@ fn named(host: &str, port: u16) -> Result<HostPort, HostKeyRejection> {
     Ok(HostPort { host, port })
 }
 
-/// Returns the server as a file of known hosts names it.
+/// Returns the name of the server in the form of a file of known hosts.
 fn shown(server: &HostPort) -> String {
     let host = match &server.host {
         Host::Ip(ip) => ip.to_string(),

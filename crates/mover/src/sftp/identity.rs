@@ -1,4 +1,4 @@
-//! Keys for the log-in: of the agent, and in files of the user.
+//! Keys for the log-in, from the agent and from files of the user.
 
 use std::{
     fs::File,
@@ -31,7 +31,8 @@ pub(super) enum LogInKey {
     Agent {
         socket: PathBuf,
         key: Box<PublicKey>,
-        /// Connection for which the agent signs. An agent needs it for keys with restrictions.
+        /// Connection for which the agent signs. For keys with restrictions, the agent must know
+        /// this connection.
         binding: Option<AgentSessionBinding>,
     },
 }
@@ -55,8 +56,8 @@ struct KeyFile {
 }
 
 impl UsableKeys {
-    /// Reads the key files, and asks the agent for its keys. A key that both have is signed by the
-    /// agent.
+    /// Reads the key files, and asks the agent for its keys. If the agent also has the key of a
+    /// file, the agent signs.
     pub(super) async fn find(
         identity: &SshIdentity,
         binding: Option<&AgentSessionBinding>,
@@ -138,7 +139,8 @@ impl LogInKey {
                 let signed = async {
                     let mut agent = connect(socket).await?;
                     if let Some(binding) = binding {
-                        // Agents without restrictions do not know the request.
+                        // A failure is ignored, because agents that do not support restrictions do
+                        // not know this request.
                         let _ = agent.bind_session(binding, false).await;
                     }
                     let identity = AgentIdentity::from(PublicKey::clone(key));
@@ -199,7 +201,7 @@ async fn keys_of_agent(socket: &Path) -> Result<Vec<PublicKey>, String> {
     let listed = listed.map_err(|error| error.to_string())?;
     let keys = listed.into_iter().filter_map(|identity| match identity {
         AgentIdentity::PublicKey { key, .. } => Some(key),
-        // A certificate has a key of its own in the agent.
+        // A certificate is left out, because the agent lists its key separately.
         AgentIdentity::Certificate { .. } => None,
     });
     Ok(keys.collect())
@@ -260,7 +262,8 @@ fn usable(text: &str) -> Result<PrivateKey, String> {
         Err(error) => return Err(error.to_string()),
     };
     if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
-        // RUSTSEC-2023-0071: the library's operations with private RSA keys leak their time.
+        // RUSTSEC-2023-0071: the time of the library's operations with private RSA keys leaks
+        // information about the key.
         return Err(
             "an RSA key: add it to the agent with ssh-add, or use an Ed25519 key".to_owned(),
         );

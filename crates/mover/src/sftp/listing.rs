@@ -1,4 +1,4 @@
-//! Listing of a directory: several READDIRs are on the way at the same time.
+//! Listing of a directory with several READDIRs in flight at the same time.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::server::ServerError;
 pub struct SftpListing {
     folder: FileHandle,
     on_the_way: VecDeque<PendingAnswer>,
-    /// Number of READDIRs that may be on the way. The number grows with the listing.
+    /// Number of READDIRs that may be in flight. The number grows during the listing.
     ahead: usize,
     has_ended: bool,
 }
@@ -38,9 +38,8 @@ impl SftpListing {
     /// Returns the next entries. The result is empty at the end of the listing. Links are not
     /// followed.
     ///
-    /// # Errors
-    /// [`ServerError`] if the listing was interrupted. The entries returned so far may then be
-    /// incomplete. A listing with a name that cannot be the name of a file ends the session.
+    /// # Errors [`ServerError`] if the listing was interrupted. The entries returned so far may
+    /// then be incomplete. If a name in the listing cannot be the name of a file, the session ends.
     pub async fn next(&mut self) -> Result<Vec<ListingEntry>, ServerError> {
         for _ in 0..EMPTY_MAX {
             if self.has_ended {
@@ -77,7 +76,7 @@ impl SftpListing {
     /// # Errors
     /// [`ServerError`] if the connection is lost.
     pub async fn finish(mut self) -> Result<u64, ServerError> {
-        // The answer has no meaning for a folder.
+        // The answer to the CLOSE of a folder has no meaning, so the method does not wait for it.
         drop(self.folder.close().await?);
         Ok(0)
     }
@@ -101,7 +100,7 @@ impl SftpListing {
 /// Number of READDIRs at the start of a listing.
 const AHEAD_FIRST: usize = 2;
 
-/// Maximum number of READDIRs on the way.
+/// Maximum number of READDIRs in flight.
 const AHEAD_MAX: usize = 16;
 
 /// Maximum number of successive answers without an entry.

@@ -164,7 +164,8 @@ impl LogIn<'_> {
         }
     }
 
-    /// Logs in with the password: by the method for passwords, or else as the answer to a question.
+    /// Logs in with the password. Uses the method `password`, or else sends the password as the
+    /// answer to a question.
     async fn by_password(&mut self) -> Result<Attempt, ServerError> {
         let takes_password = self.takes(MethodKind::Password);
         let takes_answers = self.takes(MethodKind::KeyboardInteractive);
@@ -302,6 +303,6 @@ const QUESTIONS_MAX: usize = 8;
 /// Maximum number of characters of a question in a message.
 const PROMPT_MAX: usize = 80;
 
-/// Least time limit for an answer. Servers delay answers to wrong credentials, and agents ask their
-/// users.
+/// Minimum of the time limit for an answer. Servers delay answers to wrong credentials, and agents
+/// ask their users.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);

@@ -78,12 +78,12 @@ impl SshState {
     /// Waits until the connection has ended.
     pub(super) async fn ended(&self) {
         let mut end = self.end.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = end.wait_for(Option::is_some).await;
     }
 
-    /// Returns the reason why the connection has ended, and the banner of the server. Waits a short
-    /// time for the reason.
+    /// Returns the reason why the connection has ended, and the banner of the server. If the reason
+    /// is not known yet, waits a short time for it.
     pub(super) async fn reason(&self) -> Option<String> {
         let _ = timeout(END_DELAY, self.ended()).await;
         let end = self.end.borrow().clone();
@@ -252,7 +252,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Time in which the reason of an end follows the end.
+/// Maximum time between the end of a channel or connection and the reason of this end.
 pub(super) const END_DELAY: Duration = Duration::from_millis(500);
 
 /// Maximum number of characters of banners.

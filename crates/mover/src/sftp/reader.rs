@@ -1,4 +1,4 @@
-//! Download of a file: several READs are on the way at the same time.
+//! Download of a file with several READs in flight at the same time.
 
 use std::collections::VecDeque;
 
@@ -104,7 +104,7 @@ impl SftpReader {
 
     /// Ends the read before the end of the file. The session stays usable.
     pub async fn abandon(self) {
-        // Dropping the value closes the file. The answers on the way are ignored.
+        // Dropping the value closes the file. The answers to outstanding READs are ignored.
     }
 
     /// Ends the read after the last byte. The result has the attributes that the file had when it
@@ -135,16 +135,16 @@ impl SftpReader {
         Ok(())
     }
 
-    /// Returns the number of bytes that may be on the way.
+    /// Returns the number of bytes that may be in flight.
     fn window_bytes(&self) -> u64 {
         match self.fstat {
-            // The file may be small.
+            // The size is not known yet, and the file may be small.
             Some(_) => u64::from(self.chunk_bytes) * FIRST_READS,
             None => self.window.bytes(),
         }
     }
 
-    /// Returns the offset behind which no READ is sent.
+    /// Returns the offset at which the last READ may end.
     fn limit(&self) -> u64 {
         let end = self.end.unwrap_or(MAX_OFFSET);
         // Files of pseudo file systems have a size of zero.
@@ -208,7 +208,8 @@ impl SftpReader {
                 self.arrived = data;
                 let (offset, rest) = (read.offset + u64::from(count), read.length - count);
                 if rest > 0 && offset < self.limit() {
-                    // Servers may return fewer bytes. Smaller READs then need no second request.
+                    // Servers may return fewer bytes than requested. Later READs are smaller, so
+                    // that they need no second request.
                     self.chunk_bytes = self.chunk_bytes.min(count.max(CHUNK_MIN_BYTES));
                     let read = self.request(offset, rest).await?;
                     self.on_the_way.push_front(read);
@@ -228,7 +229,7 @@ impl SftpReader {
 /// Number of READs before the size of the file is known.
 const FIRST_READS: u64 = 4;
 
-/// Least number of bytes in a READ.
+/// Minimum number of bytes in a READ.
 const CHUNK_MIN_BYTES: u32 = 4 * 1024;
 
 /// Largest offset of a file.

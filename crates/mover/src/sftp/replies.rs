@@ -78,7 +78,8 @@ impl Answer {
     pub(super) fn into_error(self) -> ServerError {
         let refusal = match self {
             Self::Refused(refusal) => refusal,
-            // The type of the answer has been checked when it arrived.
+            // The type of the answer was checked when the answer arrived, so this case does not
+            // occur.
             _ => SftpRefusal::new("a request", &Status::new(StatusCode::BAD_MESSAGE, "")),
         };
         ServerError::SftpRefused(refusal)
@@ -105,7 +106,7 @@ struct PendingRequest {
     expected: Expected,
     /// `None` if nothing awaits the answer.
     answer: Option<oneshot::Sender<ArrivedAnswer>>,
-    /// Place in the limit of requests. The answer releases the place.
+    /// Permit that counts the request for the limit on requests. The answer releases the permit.
     _place: Option<tokio::sync::OwnedSemaphorePermit>,
 }
 
@@ -166,8 +167,8 @@ impl Replies {
         self.pending.clear();
     }
 
-    /// Takes bytes of the channel, and passes on the answers that are complete. Returns handles
-    /// that nothing awaits any more. The caller must close them.
+    /// Takes bytes of the channel, and passes on the answers that are complete. Returns the handles
+    /// in answers that nothing awaits any more. The caller must close these handles.
     ///
     /// # Errors
     /// [`Violation`] if the server violates the protocol. The session cannot continue then.

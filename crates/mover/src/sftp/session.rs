@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Session with an SFTP server. Clones share the connection, and may send requests at the same
-/// time. The connection ends with the last clone. Open files then fail.
+/// time. When the last clone is dropped, the connection ends, and open files fail.
 #[derive(Debug, Clone)]
 pub struct SftpSession {
     exchange: Exchange,
@@ -44,7 +44,7 @@ struct Shared {
 #[derive(Debug)]
 enum LimitsState {
     Known(DataLimits),
-    /// The request was sent together with the start of the session.
+    /// The request for the limits was sent at the start of the session.
     Requested(PendingAnswer),
 }
 
@@ -153,7 +153,8 @@ impl SftpSession {
         let path = join(directory, &link.name);
         let target = match self.look(&[&path]).await {
             Ok(mut found) => found.swap_remove(0),
-            // A target that may not be read cannot be copied either.
+            // The server refuses to read the attributes of the target, so the target cannot be
+            // copied.
             Err(ServerError::SftpRefused(_)) => None,
             Err(error) => return Err(error),
         };
@@ -190,7 +191,7 @@ impl SftpSession {
             if !is_resolved || as_directory(&there).starts_with(&as_directory(&place)) {
                 return Ok(true);
             }
-            // Directories above that were reached by a link count as well.
+            // The check includes directories above that were reached by a link.
             match parent(above) {
                 Some(next) => above = next,
                 None => return Ok(false),
@@ -331,7 +332,8 @@ impl SftpSession {
         let aside = part_path(path, random_digits(), ASIDE);
         match self.run(&self.renaming(path, &aside)).await {
             Ok(()) => {}
-            // The refusal has another reason than the old file.
+            // The server also refuses to rename the old file, so the first refusal had another
+            // reason.
             Err(ServerError::SftpRefused(_)) => return Err(ServerError::SftpRefused(refusal)),
             Err(error) => return Err(error),
         }
@@ -378,8 +380,8 @@ impl SftpSession {
         self.read_range(path, (offset_bytes, None)).await
     }
 
-    /// Opens a file for reading from an offset up to another offset. No byte behind the range is
-    /// requested.
+    /// Opens a file for reading from an offset up to another offset. Requests no byte behind the
+    /// range.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses, or if the connection is lost.
@@ -395,9 +397,9 @@ impl SftpSession {
 
     /// Opens the part of a file (its incomplete copy) for writing at `offset_bytes`.
     ///
-    /// If `offset_bytes` is zero, an existing file is truncated. If `is_kept` is true, it is removed
-    /// first, so that a link in its place is not followed. With any other offset, the bytes of an
-    /// existing file stay.
+    /// If `offset_bytes` is zero, an existing file is truncated. If `is_kept` is also true, the
+    /// existing file is removed first, so that a link in its place is not followed. With any other
+    /// offset, the bytes of an existing file stay.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses, or if the connection is lost.
@@ -429,8 +431,8 @@ impl SftpSession {
         Ok(SftpWriter::new(file, 0, limits.write_bytes as usize))
     }
 
-    /// Opens a file for writing at `offset_bytes`, and keeps all its bytes. The file is created if it
-    /// does not exist. Several sessions may write to ranges of one file.
+    /// Opens a file for writing at `offset_bytes`, and keeps all its bytes. Creates the file if it
+    /// does not exist. Several sessions can write to ranges of one file.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses, or if the connection is lost.
@@ -469,7 +471,7 @@ impl SftpSession {
     pub async fn hang_up(&self) {
         if let Some(connection) = &self.shared.connection {
             connection.disconnect().await;
-            // The disconnect message is on its way then.
+            // The disconnect message has been sent.
             connection.ended(LEAVE_TIMEOUT).await;
         }
         self.exchange.hang_up();
@@ -497,7 +499,7 @@ impl SftpSession {
             match &mut *state {
                 LimitsState::Known(limits) => return Ok(*limits),
                 LimitsState::Requested(_) => {
-                    // Other tasks use the default until the answer is read.
+                    // Until this task has read the answer, other tasks use the default limits.
                     std::mem::replace(&mut *state, LimitsState::Known(DataLimits::DEFAULT))
                 }
             }
@@ -566,7 +568,7 @@ fn sent_path(path: &[u8]) -> Bytes {
 /// Suffix of a temporary name. An old file has this name while a new file replaces the old file.
 const ASIDE: &[u8] = b".old";
 
-/// Maximum number of queries on the way.
+/// Maximum number of queries in flight.
 const QUERIES_AT_ONCE: usize = 1024;
 
 /// Longest time to wait until the disconnect message is sent.

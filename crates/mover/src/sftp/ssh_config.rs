@@ -1,9 +1,9 @@
 //! Configuration files for OpenSSH: `~/.ssh/config` and `/etc/ssh/ssh_config`.
 //!
-//! The parser evaluates the keywords that the mover needs. It ignores all others, as well as lines
-//! that are not valid. The first value of a keyword applies, as in OpenSSH. `Match` is evaluated
-//! for `all`, `host`, `originalhost` and `user`. Sections with other conditions never apply: the
-//! mover runs no commands of the file.
+//! The parser evaluates the keywords that the mover needs. It ignores other keywords and invalid
+//! lines. The first value of a keyword applies, as in OpenSSH. `Match` is evaluated for `all`,
+//! `host`, `originalhost` and `user`. Sections with other conditions never apply. In particular,
+//! the mover runs no commands from the file.
 
 use std::{
     fs::File,
@@ -29,7 +29,7 @@ pub struct SshHost {
     pub user: Option<String>,
     /// TCP port. `None` if the settings contain none.
     pub port: Option<u16>,
-    /// Files with private keys: those of the settings, or else the usual ones.
+    /// Files with private keys. If the settings name none, these are the usual files in `~/.ssh`.
     pub identity_files: Vec<PathBuf>,
     /// Whether only the keys in `identity_files` may be offered.
     pub has_only_identity_files: bool,
@@ -67,9 +67,9 @@ enum Section {
 }
 
 impl SshConfig {
-    /// Reads `~/.ssh/config` and `/etc/ssh/ssh_config`. `home` is the home directory, `agent` is the
-    /// value of `SSH_AUTH_SOCK`, and `local_user` is the user on this machine. Missing files are
-    /// skipped.
+    /// Reads `~/.ssh/config` and `/etc/ssh/ssh_config`. Skips missing files. `home` is the home
+    /// directory, `agent` is the value of `SSH_AUTH_SOCK`, and `local_user` is the user on this
+    /// machine.
     ///
     /// # Errors
     /// A sentence about a file that exists and cannot be read.
@@ -163,7 +163,8 @@ impl SshConfig {
         names.iter().map(|it| parent.join(it)).collect()
     }
 
-    /// Returns the settings for a host, as the URL names it. `user` is the user in the URL.
+    /// Returns the settings for a host. `host` is the name in the URL. `user` is the user in the
+    /// URL.
     pub fn resolve(&self, host: &str, user: Option<&str>) -> SshHost {
         let mut found = Found::default();
         for line in &self.lines {
@@ -217,7 +218,7 @@ impl SshConfig {
         let agent = match found.identity_agent.as_deref() {
             None | Some("SSH_AUTH_SOCK") => self.agent.clone(),
             Some(none) if none.eq_ignore_ascii_case("none") => None,
-            // The name of a variable of the environment.
+            // The value is the name of an environment variable.
             Some(variable) if variable.starts_with('$') => self.agent.clone(),
             Some(path) => Some(self.expand_home(&tokens.expand(path))),
         };
@@ -306,7 +307,7 @@ impl Found {
             "hostname" => drop(self.host_name.get_or_insert_with(text)),
             "user" => drop(self.user.get_or_insert_with(text)),
             "port" => self.port = self.port.or(first.parse().ok().filter(|it| *it > 0)),
-            // All files count.
+            // The values of all lines count, and not only the first one.
             "identityfile" if self.identity_files.len() < IDENTITY_FILES_MAX => {
                 self.identity_files.push(text());
             }
@@ -428,7 +429,7 @@ fn matches_list<'a>(patterns: impl Iterator<Item = &'a str>, text: &str) -> bool
     has_match
 }
 
-/// Returns whether a pattern with `*` and `?` matches a text. Upper and lower case do not differ.
+/// Returns whether a pattern with `*` and `?` matches a text. The comparison ignores case.
 fn matches(pattern: &str, text: &str) -> bool {
     ssh::matches_wildcards(pattern.as_bytes(), text.as_bytes())
 }

@@ -32,7 +32,7 @@ struct Script {
     delay: Duration,
     /// Maximum number of bytes in an answer to READ.
     read_max: usize,
-    /// Whether each two answers to READ or WRITE change places.
+    /// Whether the server swaps each pair of successive answers to READ or WRITE.
     swaps_answers: bool,
     /// Limits that the server reports.
     limits: Option<Limits>,

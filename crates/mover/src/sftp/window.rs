@@ -1,4 +1,5 @@
-//! Number of bytes of a transfer that may be on the way: a multiple of the bandwidth-delay product.
+//! Window of a transfer: the number of bytes that may be in flight. The window is a multiple of the
+//! bandwidth-delay product.
 //!
 //! This module uses no clock. Its caller passes the times.
 
@@ -6,11 +7,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Estimate of the bytes that may be on the way.
+/// Estimate of the number of bytes that may be in flight.
 ///
 /// The estimate multiplies the best recent rate by the shortest round trip. While the window limits
-/// the rate, the rate is one window a round trip, and the window multiplies with each round trip.
-/// Once the path limits the rate, the window stays.
+/// the rate, one window arrives in each round trip. The window then grows by the factor `GAIN` in
+/// each round trip. Once the path limits the rate, the window stays constant.
 #[derive(Debug)]
 pub(super) struct Window {
     round_trip: Option<Duration>,
@@ -49,7 +50,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Returns the number of bytes that may be on the way.
+    /// Returns the number of bytes that may be in flight.
     pub(super) fn bytes(&self) -> u64 {
         self.window_bytes
     }
@@ -90,14 +91,14 @@ impl Window {
     }
 }
 
-/// Factor of the window over the bandwidth-delay product. A lost packet delays all answers by a
-/// round trip or more.
+/// Window divided by the bandwidth-delay product. It exceeds 1, because a lost packet delays all
+/// answers by a round trip or more.
 const GAIN: f64 = 3.0;
 
 /// Number of rounds whose best rates count.
 const ROUNDS: usize = 10;
 
-/// Shortest time that is measured.
+/// Lower bound of measured times.
 const TRIP_MIN: Duration = Duration::from_micros(50);
 
 /// Smallest window in bytes. It is the window of OpenSSH's client.

@@ -1,4 +1,4 @@
-//! Upload of a file: several WRITEs are on the way at the same time.
+//! Upload of a file with several WRITEs in flight at the same time.
 
 use std::collections::VecDeque;
 
@@ -57,9 +57,8 @@ impl SftpWriter {
 
     /// Sends bytes, and waits only while too many bytes are unconfirmed.
     ///
-    /// # Errors
-    /// [`ServerError`] if the server refuses an earlier byte, or if it confirms none within the
-    /// timeout.
+    /// # Errors [`ServerError`] if the server refuses an earlier WRITE, or if it confirms no byte
+    /// within the timeout.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         match self.write_all(bytes).await {
             Err(error) if error.is_refusal() => Err(self.discard(error).await),
@@ -79,7 +78,8 @@ impl SftpWriter {
             }
         }
         if self.on_the_way.is_empty() {
-            // A slow source does not delay its bytes.
+            // If no WRITE is outstanding, the bytes are sent at once, so a slow source does not
+            // delay them.
             self.send().await?;
         }
         Ok(())
@@ -116,7 +116,7 @@ impl SftpWriter {
         let fstat = exchange.send(&request, Expected::Attrs).await?;
         let close = self.file.close().await?;
         if let Some(fsetstat) = fsetstat {
-            // The attributes show whether the time was set.
+            // The result is ignored, because the attributes show whether the time was set.
             exchange.answer(fsetstat).await?;
         }
         let stat = match exchange.answer(fstat).await? {

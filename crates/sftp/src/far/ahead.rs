@@ -11,7 +11,8 @@ pub(super) enum ReadAhead {
     Folder(FolderReadAhead),
 }
 
-/// READs of a file ahead of the client. The server may answer them in any order.
+/// READs that the far half sends for a file ahead of the client. The server may answer them in any
+/// order.
 #[derive(Debug)]
 pub(super) struct FileReadAhead {
     /// Number of the read-ahead.
@@ -141,7 +142,7 @@ impl FileReadAhead {
                 assert!(read.offset == 0, "canary: behind a short answer");
                 read.offset += data.len() as u64;
                 read.length -= data.len() as u32;
-                // The remainder is read by the step after this one.
+                // The step after this one requests the remaining bytes.
                 read.answer = Some(ReadAnswer::Data(Rope::new()));
                 Some(AheadStep::Data(data))
             }
@@ -149,12 +150,13 @@ impl FileReadAhead {
     }
 }
 
-/// READDIRs of a folder ahead of the client.
+/// READDIRs that the far half sends for a folder ahead of the client.
 #[derive(Debug)]
 pub(super) struct FolderReadAhead {
     /// Number of the read-ahead.
     pub(super) run: u32,
-    /// Bytes that may be read. The last answer may exceed it, so the number may be negative.
+    /// Number of bytes that may still be read. The last answer may exceed this number, so it can
+    /// become negative.
     credit_bytes: i64,
     is_outstanding: bool,
 }
@@ -192,5 +194,5 @@ impl FolderReadAhead {
 /// Number of READs after the start. A small file needs few.
 const READS_FIRST: usize = 4;
 
-/// Maximum number of outstanding READs of a handle: the number of OpenSSH's client.
+/// Maximum number of outstanding READs of a handle. OpenSSH's client has the same maximum.
 const READS_MAX: usize = 64;

@@ -1,8 +1,8 @@
 //! The far half of an SFTP session: the end at the server.
 //!
 //! Inputs are messages of the near half and bytes of the server. Outputs are bytes for the server
-//! and messages for the near half. After each input, the caller takes outputs as its channels have
-//! room for them.
+//! and messages for the near half. After each input, the caller takes as many outputs as its
+//! channels have room for.
 //!
 //! The caller must pass messages only while [`SftpFar::wants_near_messages`] is true, and bytes
 //! of the server only while [`SftpFar::wants_server_bytes`] is true.
@@ -34,7 +34,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FarSettings {
     /// Maximum number of bytes in READs that the server has not answered, and in answers that the
-    /// caller has not taken yet. The number must fill the path to the server.
+    /// caller has not taken yet. The number must be large enough to fill the path to the server.
     pub reads_max: u64,
 }
 
@@ -106,7 +106,8 @@ pub struct SftpFar {
     settings: FarSettings,
     phase: Phase,
     splitter: PacketSplitter,
-    /// Whether requests other than CLOSE wait for earlier WRITEs, too.
+    /// Whether requests other than WRITE and CLOSE wait for earlier WRITEs. CLOSE always waits for
+    /// them.
     is_early: bool,
     to_server: PacketQueue,
     to_near: VecDeque<ToNear>,
@@ -116,14 +117,14 @@ pub struct SftpFar {
     handles: HashMap<u64, OpenHandle>,
     /// OPENs that the near half has answered, and the server has not.
     opening: HashSet<u64>,
-    /// STATUS packets of the OPENs that have failed after the answer of the near half, by the
-    /// numbers of their handles.
+    /// STATUS packets of OPENs that the near half has answered and that have failed at the server.
+    /// The key is the number of the handle.
     failed: HashMap<u64, Rope>,
     /// Handles with a read-ahead, in turns.
     turns: VecDeque<u64>,
     /// WRITEs that the server has not confirmed yet.
     unconfirmed_writes: usize,
-    /// Messages that wait for the confirmation of earlier WRITEs, and all later ones.
+    /// Messages that wait for the confirmation of earlier WRITEs, and all messages after them.
     delayed: VecDeque<ToFar>,
     delayed_bytes: usize,
     /// Bytes in outstanding READs of read-ahead.
@@ -226,8 +227,8 @@ impl SftpFar {
         Some(message)
     }
 
-    /// Returns whether the caller may pass messages of the near half. The result is false while the
-    /// server does not take its bytes, or while requests wait for the server.
+    /// Returns whether the caller may pass messages of the near half. The result is false while too
+    /// many bytes wait for the server, or for its confirmation of earlier requests.
     pub fn wants_near_messages(&self) -> bool {
         self.to_server.len() < SERVER_QUEUE_MAX && self.delayed_bytes < DELAYED_MAX
     }
@@ -239,8 +240,9 @@ impl SftpFar {
         (self.to_near_bytes as u64) < queue_max.max(NEAR_QUEUE_MIN)
     }
 
-    /// Returns whether the server has confirmed all WRITEs and has all requests. If the client ends
-    /// its session early, the caller waits for this condition, because the client has answers.
+    /// Returns whether the server has received all requests and confirmed all WRITEs. If the client
+    /// ends its session, the caller waits for this condition, because the client may already have
+    /// answers to these requests.
     pub fn is_flushed(&self) -> bool {
         self.delayed.is_empty()
             && self.unconfirmed_writes == 0
@@ -398,7 +400,8 @@ impl SftpFar {
         }
     }
 
-    /// Answers a request of a file whose OPEN has failed. Returns whether it has failed.
+    /// Answers a request with a handle if the OPEN of this handle has failed. Returns whether the
+    /// OPEN has failed.
     fn answers_failed(&mut self, request: u64, handle: u64) -> bool {
         let packet = self.failed.get(&handle).cloned();
         let has_failed = packet.is_some();
@@ -549,8 +552,8 @@ fn joined(kind: u8, body: Rope) -> Rope {
     packet
 }
 
-/// Length of a READ in bytes at a server that states no limit. Each server permits it (section 3 of
-/// the draft: 34,000 bytes a packet).
+/// Length of a READ in bytes at a server that states no limit. Every server permits this length,
+/// because packets may have 34,000 bytes (section 3 of the draft).
 const READ_DEFAULT: u32 = 32 * 1024;
 
 /// Maximum length of a READ in bytes: OpenSSH's limit.
@@ -562,16 +565,17 @@ const READ_MIN: u32 = 1024;
 /// Length in bytes up to which a packet is copied into one piece.
 const JOINED_MAX: usize = 1024;
 
-/// Maximum number of files whose OPEN has failed after the answer of the near half.
+/// Maximum number of files whose OPEN the near half has answered and whose OPEN has then failed.
 const FAILED_MAX: usize = 4096;
 
-/// Maximum length in bytes of a STATUS packet that is stored for such a file.
+/// Maximum length in bytes of the STATUS packet that is stored for a failed OPEN.
 const FAILED_PACKET_MAX: usize = 1024;
 
 /// Number of bytes for the server above which the half takes no messages.
 const SERVER_QUEUE_MAX: usize = 4 << 20;
 
-/// Number of bytes for the near half up to which the half takes bytes of the server in any case.
+/// Number of bytes in the queue for the near half up to which the far half always takes bytes of
+/// the server.
 const NEAR_QUEUE_MIN: u64 = 1 << 20;
 
 /// Number of bytes in delayed messages above which the half takes no messages.

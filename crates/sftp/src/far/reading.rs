@@ -23,7 +23,7 @@ impl SftpFar {
         let malformed = SftpError::MalformedPacket(kind::HANDLE);
         let handle = FieldReader::new(kind::HANDLE, body).handle();
         let open = OpenHandle {
-            // The bytes of the packet must not stay in memory for a handle.
+            // The handle is copied, so that it does not keep the whole packet in memory.
             handle: Bytes::copy_from_slice(&handle.map_err(|_| malformed)?),
             read_ahead: None,
             stopped_run: None,
@@ -105,7 +105,8 @@ impl SftpFar {
             kind::DATA => {
                 let data = FieldReader::new(kind, body).data();
                 match data.map_err(|_| SftpError::MalformedPacket(kind))? {
-                    // The near half requests these bytes itself then.
+                    // An empty answer ends the read-ahead. The near half then requests these bytes
+                    // itself.
                     data if data.is_empty() => ReadAnswer::End(no_data()),
                     data => ReadAnswer::Data(data),
                 }

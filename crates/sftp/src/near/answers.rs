@@ -84,7 +84,7 @@ impl SftpNear {
         self.outbox.moved(handle, bytes);
         let answer = match self.writes(handle) {
             Some(writes) => writes.confirmed(id),
-            // The server has closed the file before it confirmed the WRITE.
+            // The server has answered the CLOSE before it confirmed the WRITE.
             None => id.map(WriteAnswer::success),
         };
         if let Some(answer) = answer {
@@ -205,8 +205,8 @@ impl SftpNear {
         Ok(())
     }
 
-    /// Accepts the failure of an OPEN or OPENDIR. Repeats it if a request ahead of the client may
-    /// be the reason.
+    /// Accepts the failure of an OPEN or OPENDIR. Repeats the request if a request that was sent
+    /// ahead of the client may be the reason.
     fn refused(&mut self, (id, retry): (u32, Retry), opening: Opening, packet: Rope) {
         let retry = match retry {
             Retry::Always(retry) => Some(retry),
@@ -256,14 +256,16 @@ impl SftpNear {
         }
     }
 
-    /// Returns the STATUS packet of a failed WRITE that later requests report.
+    /// Returns the STATUS packet of a failed WRITE, if the answers to later requests must report
+    /// this failure.
     pub(super) fn reported_failure(&mut self, handle: u64) -> Option<Rope> {
         self.writes(handle)?.reported_failure().cloned()
     }
 }
 
-/// Returns the answer to `limits@openssh.com`: the lesser of the server's limits and the limits of
-/// the near half. The near half ends a session with a longer packet.
+/// Returns the answer to `limits@openssh.com`. Each limit is the lesser of the server's limit and
+/// the near half's limit. If a packet exceeds the near half's limit, the near half ends the
+/// session.
 fn limits(packet: Rope) -> Rope {
     let mut body = packet.clone();
     body.advance(1.min(body.len()));

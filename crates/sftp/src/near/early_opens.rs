@@ -4,11 +4,11 @@
 //! The answer to CLOSE reports a failure of such an OPEN and of all its WRITEs. The near half gives
 //! such an answer only if all WRITEs have early answers, and only to clients that check the answer
 //! to CLOSE. OpenSSH's `sftp` and `scp` do so, except for `scp -3` between two servers.
-//! Other programs use OpenSSH's `ssh` as their transport, and some of them ignore this answer.
-//! `sftp` and `scp` differ from them: they begin a session by `limits@openssh.com`.
+//! Other programs use OpenSSH's `ssh` as their transport, and some of them ignore the answer to
+//! CLOSE. The near half recognises `sftp` and `scp` by their first request, `limits@openssh.com`.
 //!
-//! Only the second and later uploads into a folder have early answers. A client that may not write
-//! to the folder thus reads the failure in the answer to OPEN.
+//! Only the second and later uploads into a folder have early answers. If a client has no right to
+//! write to the folder, the answer to its first OPEN therefore reports the failure.
 
 use bytes::Bytes;
 
@@ -32,7 +32,7 @@ pub(super) struct EarlyOpens {
     checks_close: Option<bool>,
     /// Path of the folder of the last upload that the server has opened.
     folder: Option<Bytes>,
-    /// Number of the handles that the near half has made.
+    /// Number of open handles that the near half has created.
     handles: usize,
 }
 
@@ -62,9 +62,9 @@ impl SftpNear {
             && self.early_opens.checks_close == Some(true)
             && folder.is_some()
             && folder == self.early_opens.folder
-            // The server may have too few handles now.
+            // While files are open ahead of the client, the server may have too few handles.
             && !self.has_prepared_files()
-            // The server may have returned such a handle.
+            // The server may already have returned a handle with the same bytes.
             && !self.names.contains_key(&early_name(self.outbox.next_number()))
     }
 
@@ -89,7 +89,7 @@ impl SftpNear {
         self.outbox.reply(id, answer.into());
     }
 
-    /// Accepts the answer of the server to an OPEN that the client has an answer to.
+    /// Accepts the answer of the server to an OPEN that the near half has already answered.
     pub(super) fn early_open_answered(
         &mut self,
         handle: u64,
@@ -123,13 +123,13 @@ impl SftpNear {
         Ok(())
     }
 
-    /// Accepts the end of a handle.
+    /// Records that a handle that the near half has created is closed.
     pub(super) fn early_open_closed(&mut self) {
         self.early_opens.handles -= 1;
     }
 
-    /// Passes on a request. The far half inserts the handle of the server if the near half has made
-    /// the handle of the request.
+    /// Passes on a request. If the near half has created the handle in the request, the far half
+    /// replaces it by the handle of the server.
     pub(super) fn pass_on(&mut self, pending: PendingRequest, packet: Rope) {
         match self.split_early_handle(&packet) {
             Some((handle, at, packet)) => {
@@ -146,7 +146,7 @@ impl SftpNear {
     }
 
     /// Returns the number of the handle in a packet, the position of the handle, and the packet
-    /// without it. Returns `None` if the server knows the handle.
+    /// without it. Returns `None` if the handle is from the server.
     fn split_early_handle(&self, packet: &Rope) -> Option<(u64, u32, Rope)> {
         if self.early_opens.handles == 0 {
             return None;

@@ -1,7 +1,8 @@
 //! READs of one file at the near half, and the bytes that the far half has read ahead.
 //!
-//! Read-ahead is in order. The client's READs may overtake each other a little. Each byte is given
-//! once. If a client reads elsewhere, its READs are passed on until they are in sequence again.
+//! The far half reads ahead in order. The client's READs may overtake each other a little. The near
+//! half returns each byte once. If a client reads at another offset, the near half passes on its
+//! READs until they are in sequence again.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -43,19 +44,21 @@ pub(super) struct FileReadAhead {
     arrived_end: u64,
     /// Offset at which the credit of the far half ends.
     granted_end: u64,
-    /// Bytes that READs have taken, but whose credit the far half does not have yet.
+    /// Number of bytes that READs have taken, and for which the far half has not received credit
+    /// yet.
     ungranted_bytes: u64,
     /// READs that wait for bytes, by the offset of their end and by their order.
     waiting: BTreeMap<(u64, u64), WaitingRead>,
     next_order: u64,
     /// Highest offset at which a READ of the client has ended.
     requested_end: u64,
-    /// Offsets at which a READ has been answered by the end of the file. If the client repeats such
-    /// a READ, it waits for the file to grow.
+    /// Offsets of READs that the near half has answered with the end of the file. A client that
+    /// repeats such a READ waits for the file to grow.
     ends_given: HashSet<u64>,
     /// READs in sequence since the read-ahead stopped.
     sequential: u32,
-    /// Number of stops. Each one doubles the READs in sequence before the next start.
+    /// Number of stops of the read-ahead. Each stop doubles the number of READs in sequence that
+    /// the next start requires.
     stops: u32,
 }
 
@@ -113,8 +116,8 @@ impl FileReadAhead {
         self.waiting.len()
     }
 
-    /// Answers a READ of the client, or lets it wait, or passes it on. A new
-    /// read-ahead has a window of `free_window_bytes`; zero permits none.
+    /// Answers a READ of the client, or lets it wait, or passes it on. If a new read-ahead starts,
+    /// its window is `free_window_bytes`. If this value is zero, no read-ahead starts.
     pub(super) fn read(
         &mut self,
         id: u32,
@@ -215,7 +218,7 @@ impl FileReadAhead {
         match self.state {
             ReadAheadState::Stopped => 0,
             ReadAheadState::Running { window_bytes } => window_bytes,
-            // The window may have ended before the file. The remainder is free.
+            // The far half reads no more, so only the bytes that have arrived need memory.
             ReadAheadState::AtEnd | ReadAheadState::AtFailure => {
                 let first = self.pieces.first_key_value();
                 first.map_or(0, |(offset, _)| self.arrived_end - offset)
@@ -325,7 +328,7 @@ impl FileReadAhead {
             }
             if read.offset >= self.arrived_end {
                 if self.state == ReadAheadState::AtFailure {
-                    // The server itself states its failure.
+                    // The READ is passed on, so that the server itself states its failure.
                     return self.stop(outbox);
                 }
                 self.waiting.remove(&(end, order));
@@ -350,7 +353,7 @@ impl FileReadAhead {
             return;
         };
         let is_exhausted = self.arrived_end == self.granted_end && !self.waiting.is_empty();
-        // The client has skipped these bytes.
+        // The client has skipped the bytes before this offset.
         let skipped_max = REORDERED_MAX.min(window_bytes / 2);
         self.skip(self.requested_end.saturating_sub(skipped_max));
         if is_exhausted && self.ungranted_bytes == 0 {
@@ -376,7 +379,8 @@ impl FileReadAhead {
     fn skip(&mut self, offset: u64) {
         while let Some(first) = self.pieces.first_entry() {
             let end = first.key() + first.get().len() as u64;
-            // A READ that waits ends behind the last byte that has arrived, and needs the rest.
+            // A READ that waits ends behind the last byte that has arrived. It may need up to
+            // `READ_MAX` bytes before that.
             if end > offset || end > self.arrived_end.saturating_sub(READ_MAX.into()) {
                 break;
             }
@@ -384,7 +388,8 @@ impl FileReadAhead {
         }
     }
 
-    /// Removes and returns the bytes from `start` to `end`, if all of them are there.
+    /// Removes and returns the bytes from `start` to `end`. Returns `None` if some of them have not
+    /// arrived or have been taken.
     fn take(&mut self, start: u64, end: u64) -> Option<Rope> {
         let first = *self.pieces.range(..=start).next_back()?.0;
         let mut covered_end = start;
@@ -430,7 +435,8 @@ const REORDERED_MAX: u64 = 16 * READ_MAX as u64;
 /// Number of READs in sequence before a stopped read-ahead starts again.
 const SEQUENTIAL_MIN: u32 = 4;
 
-/// Messages with credit for each window. The far half waits for the last part of a window.
+/// Number of messages that together give credit for one window. The far half waits for the last
+/// part of a window.
 const GRANTS_PER_WINDOW: u64 = 16;
 
 /// Maximum number of READs that are answered by the end of the file without the server.

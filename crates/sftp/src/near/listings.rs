@@ -1,4 +1,4 @@
-//! Folders that the client has read, and the order in which the client uses their entries.
+//! Folders whose entries the client has read, and the order in which the client uses the entries.
 
 use bytes::Bytes;
 
@@ -36,12 +36,12 @@ pub(super) enum Usage {
     Unlisted,
     /// The request is the first one of its kind in the folder.
     First {
-        /// Whether no earlier entry suits the request.
+        /// Whether no earlier entry in this order suits requests of this kind.
         is_start: bool,
     },
-    /// The entry is that of the last request, or a little before it.
+    /// The request concerns the entry of the last request, or an entry a little before that entry.
     Repeated,
-    /// The entry follows the entry of the last request.
+    /// The request concerns an entry that follows the entry of the last request.
     InOrder,
     /// The client uses the entries in no known order.
     OutOfOrder,
@@ -64,9 +64,9 @@ struct Entry {
 /// Last request of a kind in a folder.
 #[derive(Debug, Clone, Copy)]
 struct Cursor {
-    /// Position of the entry in the folder.
+    /// Position of the entry in the order of the listing.
     listed: usize,
-    /// Position of the entry among the names.
+    /// Position of the entry in the order of the names.
     named: usize,
     /// `None` if the client uses the entries in no known order.
     order: Option<Order>,
@@ -79,7 +79,8 @@ struct Listing {
     /// Path of the folder, with a slash at its end.
     prefix: Vec<u8>,
     entries: Vec<Entry>,
-    /// Positions of the entries by their names. Empty until the client has read the folder.
+    /// Positions of the entries in the listing, sorted by name. Empty until the client has read the
+    /// whole folder.
     by_name: Vec<u32>,
     cursors: [Option<Cursor>; KINDS],
     bytes: usize,
@@ -220,7 +221,8 @@ impl Listings {
         self.folders.iter().position(is_open)
     }
 
-    /// Returns the positions of the folder of a path, and of the path among the names.
+    /// Returns the position of a path's folder among the folders, and the position of the path in
+    /// the order of the names.
     fn find(&self, path: &[u8]) -> Option<(usize, usize)> {
         let slash = path.iter().rposition(|byte| *byte == b'/')?;
         let (prefix, name) = path.split_at(slash + 1);
@@ -275,7 +277,7 @@ impl Listing {
         }
     }
 
-    /// Returns whether requests of a kind suit no entry before the entry at a position.
+    /// Returns whether no entry before the position `at` suits requests of this kind.
     fn is_start(&self, order: Order, at: usize, kind: ForecastKind) -> bool {
         !(0..at).any(|before| self.entry(order, before).suits(kind))
     }
@@ -304,7 +306,7 @@ impl Listing {
 
 impl Entry {
     fn read(fields: &mut FieldReader) -> Result<Self, PacketError> {
-        // The bytes of the packet must not stay in memory for a name.
+        // The name is copied, so that it does not keep the whole packet in memory.
         let name = Bytes::copy_from_slice(&fields.string()?);
         fields.string()?;
         let attrs = Attrs::read(fields)?;
@@ -318,8 +320,8 @@ impl Entry {
         })
     }
 
-    /// Returns whether requests of a kind may concern the entry. OPEN of a pipe or a device waits
-    /// or has an effect, so the near half opens only regular files.
+    /// Returns whether requests of a kind may concern the entry. The near half opens only regular
+    /// files, because the OPEN of a pipe or a device may block or have an effect.
     fn suits(&self, kind: ForecastKind) -> bool {
         kind != ForecastKind::Open || self.is_file
     }
@@ -331,7 +333,8 @@ const FORMAT: u32 = 0o170_000;
 /// Type of a regular file.
 const REGULAR: u32 = 0o100_000;
 
-/// Number of entries by which a client may skip entries. Some clients skip hidden files.
+/// Maximum step between the entries of two requests that count as in order. Some clients skip
+/// hidden files.
 const STEP_MAX: usize = 16;
 
 /// Maximum number of folders in memory. A client that copies a tree returns to the folders above.

@@ -1,8 +1,8 @@
 //! The near half of an SFTP session: the end at the client.
 //!
 //! Inputs are bytes of the client and messages of the far half. Outputs are bytes for the client,
-//! messages for the far half, and events of transfers. After each input, the caller takes outputs
-//! as its channels have room for them.
+//! messages for the far half, and events of transfers. After each input, the caller takes as many
+//! outputs as its channels have room for.
 //!
 //! The caller must pass client bytes only while [`SftpNear::wants_client_bytes`] is true, and
 //! messages only while [`SftpNear::wants_far_messages`] is true.
@@ -152,7 +152,8 @@ impl SftpNear {
     }
 
     /// Accepts the time since any fixed moment. The caller states it before each input, and when
-    /// [`SftpNear::next_due`] is due. Without it, read-ahead has no limit of its age.
+    /// [`SftpNear::next_due`] is due. If the caller never states the time, the age of read-ahead
+    /// has no limit.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;
         self.expire_prepared();
@@ -368,14 +369,14 @@ fn is_status(packet: &Rope) -> bool {
     kind_of(packet) == kind::STATUS
 }
 
-/// Time without a READ after which the bytes of a read-ahead are read again.
+/// Time without a READ after which the near half drops the bytes of a read-ahead.
 const AHEAD_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// Time after which the server is asked again about the end of a file.
 const END_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum number of requests that await an answer. Clients may send all READs of a file at once;
-/// their channel then holds the others.
+/// Maximum number of requests that await an answer. Clients may send all READs of a file at once.
+/// The READs above this number wait in the channel of the client.
 const PENDING_MAX: usize = 16 * 1024;
 
 /// Memory in bytes of messages for the far half above which the half takes no client bytes.

@@ -38,11 +38,12 @@ pub(super) enum PendingRequest {
         /// Rule by which the near half repeats a request that has failed.
         retry: Retry,
     },
-    /// OPEN for an upload. The client has an answer.
+    /// OPEN for an upload. The client already has an answer.
     EarlyOpen {
         path: Bytes,
     },
-    /// STAT or LSTAT that the near half has sent before the client did. A failure repeats it.
+    /// STAT or LSTAT that the near half has sent before the client did. If it fails, the near half
+    /// repeats it.
     Stat {
         id: u32,
         retry: Rope,
@@ -69,7 +70,7 @@ pub(super) enum PendingRequest {
         handle: u64,
     },
     Close {
-        /// `None` if the client has an answer.
+        /// `None` if the client has not sent this CLOSE.
         id: Option<u32>,
         handle: u64,
     },
@@ -79,9 +80,11 @@ pub(super) enum PendingRequest {
 #[derive(Debug)]
 pub(super) enum Retry {
     Never,
-    /// The near half has sent this packet before the client did.
+    /// The near half repeats this packet after any failure, because it has sent the packet before
+    /// the client did.
     Always(Rope),
-    /// Other files were open ahead of the client, and the server may have too few handles.
+    /// The near half repeats this packet only if the server may have too few handles, because other
+    /// files were open ahead of the client.
     WithMoreHandles(Rope),
 }
 
@@ -178,7 +181,7 @@ impl Outbox {
         self.requests.remove(&number)
     }
 
-    /// Passes on a request whose answer is passed back.
+    /// Passes on a request. Its answer is later passed back unchanged.
     pub(super) fn relay(&mut self, id: u32, packet: Rope) {
         self.request(PendingRequest::Relayed { id }, packet);
     }
@@ -227,7 +230,7 @@ impl Outbox {
         self.events.push_back(event);
     }
 
-    /// Reports bytes of a transfer. Bytes in a row become one event.
+    /// Reports bytes of a transfer. Successive reports for the same handle become one event.
     pub(super) fn moved(&mut self, handle: u64, bytes: u64) {
         if bytes == 0 {
             return;

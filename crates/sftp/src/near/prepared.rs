@@ -2,8 +2,8 @@
 //! one by one, and wait for each answer. The near half therefore sends OPEN, STAT and LSTAT for the
 //! next files, and keeps the answers of the server for a short time.
 //!
-//! Any request that may change a file or a path drops all these answers. A failure is never passed
-//! on: the client's own request then goes to the server.
+//! Any request that may change a file or a path drops all these answers. A failure of such a
+//! request is never passed on: the client's own request then goes to the server.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -134,7 +134,7 @@ impl SftpNear {
         }
     }
 
-    /// Returns whether the server has or gets files open that the client has not opened.
+    /// Returns whether files that the client has not opened are open at the server, or will be.
     pub(super) fn has_prepared_files(&self) -> bool {
         self.prepared.counts[ForecastKind::Open as usize] > 0 || self.prepared.dropped_opens > 0
     }
@@ -318,7 +318,8 @@ impl SftpNear {
         Ok(())
     }
 
-    /// Answers a request of the client if the near half has sent it before. Returns whether it has.
+    /// Answers a request of the client if the near half has already sent the same request. Returns
+    /// false if the caller must send the request.
     pub(super) fn answer_prepared(&mut self, id: u32, kind: ForecastKind, path: &Bytes) -> bool {
         match (kind, self.take_prepared(kind, path)) {
             (_, None) => return false,
@@ -349,7 +350,7 @@ impl SftpNear {
         let open = self.handles.get_mut(&number);
         let open = open.filter(|_| !self.names.contains_key(&name));
         let Some(open) = open else {
-            // The server has returned the same handle for another file.
+            // The server has returned the same handle for another open file.
             self.handles.remove(&number);
             self.close_prepared(number);
             return false;
@@ -389,18 +390,18 @@ pub(super) fn handle_name(packet: &Rope) -> Result<Bytes, SftpError> {
     body.advance(1);
     let name = FieldReader::new(kind::HANDLE, body).handle();
     let name = name.map_err(|_| SftpError::MalformedPacket(kind::HANDLE))?;
-    // The bytes of the packet must not stay in memory for a handle.
+    // The handle is copied, so that it does not keep the whole packet in memory.
     Ok(Bytes::copy_from_slice(&name))
 }
 
 /// Maximum size in bytes of a file that is opened ahead of the client.
 const FILE_MAX: u64 = 256 * 1024;
 
-/// Maximum sum in bytes of these files. The number fills 300 Mbit/s over 200 ms.
+/// Maximum total size of these files in bytes. It fills a path of 300 Mbit/s and 200 ms.
 const FILES_MAX: u64 = 8 << 20;
 
-/// Window in bytes of a file that is opened ahead of the client. It exceeds the size, so that the
-/// end of the file arrives, too.
+/// Window in bytes of a file that is opened ahead of the client. The window exceeds the maximum
+/// size, so that the end of the file arrives, too.
 const PREPARED_WINDOW: u64 = FILE_MAX + 64 * 1024;
 
 /// Number of requests ahead of the client at the start. Each request that the client then sends
@@ -419,7 +420,7 @@ const WAIT_SHORT: Duration = Duration::from_millis(250);
 /// Time between an answer and the client's request above which fewer requests are sent ahead.
 const WAIT_LONG: Duration = Duration::from_millis(750);
 
-/// Maximum number of requests whose time is known.
+/// Maximum number of entries in `in_order`.
 const IN_ORDER_MAX: usize = 16 * 1024;
 
 /// Maximum length in bytes of a path in these requests.
@@ -428,5 +429,5 @@ const PATH_MAX: usize = 4096;
 /// Memory in bytes of a request without its path.
 const REQUEST_COST: usize = 512;
 
-/// Memory in bytes of a time.
+/// Memory in bytes of an entry in `in_order`.
 const TIME_COST: usize = 32;

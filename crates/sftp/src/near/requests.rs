@@ -163,7 +163,7 @@ impl SftpNear {
     /// Returns the values of an OPEN.
     pub(super) fn opening(&self, path: &[u8], flags: OpenFlags, window_bytes: u64) -> Opening {
         Opening::File {
-            // The bytes of the packet must not stay in memory for a path.
+            // The path is copied, so that it does not keep the whole packet in memory.
             path: Bytes::copy_from_slice(path),
             direction: if flags.contains(OpenFlags::WRITE) {
                 FileDirection::Upload
@@ -216,7 +216,7 @@ impl SftpNear {
         };
         self.read_ahead.remove(&handle);
         if self.writes(handle).is_some() {
-            // Some servers make the bytes visible at CLOSE.
+            // Some servers make written bytes visible only at CLOSE.
             self.begin_change();
         }
         let Self {
@@ -226,7 +226,8 @@ impl SftpNear {
         let is_read_only = match &mut open.access {
             Access::File(file) => {
                 if file.waiting() > 0 {
-                    // The server answers them before CLOSE.
+                    // The waiting READs are passed on, so that the server answers them before
+                    // CLOSE.
                     file.stop(outbox);
                 }
                 true
@@ -400,7 +401,7 @@ enum Handling {
 fn stat(kind: ForecastKind, mut fields: FieldReader) -> Result<Handling, PacketError> {
     Ok(match fields.string() {
         Ok(path) => Handling::Stat(kind, path),
-        // The server states the fault.
+        // A malformed packet is passed on, so that the server states the fault.
         Err(_) => Handling::Relay,
     })
 }

@@ -358,7 +358,7 @@ fn limits_that_the_far_half_has_requested_answer_the_client() {
     };
     let packet = without_id(Response::Extended(of_server.encode()));
     fixture.receive(ToNear::Limits { packet });
-    // The near half accepts no longer packet, even if the server does.
+    // Even if the server accepts longer packets, the near half does not.
     let through_gateways = Limits {
         packet_max_bytes: PACKET_MAX as u64,
         read_max_bytes: 255 * 1024,

@@ -198,8 +198,8 @@ impl Limits {
         Ok(limits)
     }
 
-    /// Returns the limits that apply through the gateways: the lesser of the server's limits and
-    /// the limits of the near half.
+    /// Returns the limits that apply through the gateways. Each limit is the lesser of the server's
+    /// limit and the near half's limit.
     pub(crate) fn through_gateways(self) -> Self {
         let lesser = |server: u64, own: u64| match server {
             0 => own,
@@ -225,8 +225,8 @@ impl Limits {
     }
 }
 
-/// Returns whether requests of an extension change the bytes of no file. Unknown extensions may
-/// change any file.
+/// Returns true if requests of an extension never change the bytes of a file. Unknown extensions
+/// may change any file.
 pub(crate) fn keeps_files(name: &[u8]) -> bool {
     [LIMITS, FSYNC, STATVFS, FSTATVFS, HARDLINK, EXPAND_PATH].contains(&name)
         || [&b"home-directory"[..], b"users-groups-by-id@openssh.com"].contains(&name)

@@ -100,7 +100,7 @@ pub(crate) fn put_string(packet: &mut Vec<u8>, string: &[u8]) {
     packet.extend_from_slice(string);
 }
 
-/// Completes a packet. `head` begins with four bytes for the length, which `data` follows.
+/// Completes a packet. `head` begins with four bytes for the length. `data` follows `head`.
 pub(crate) fn finish(mut head: Vec<u8>, data: Rope) -> Rope {
     let length = (head.len() - 4 + data.len()) as u32;
     head[..4].copy_from_slice(&length.to_be_bytes());

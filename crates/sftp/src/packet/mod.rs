@@ -25,7 +25,7 @@ pub use status::{Status, StatusCode};
 pub(crate) use fields::{FieldReader, finish, put_string, split_id};
 
 /// Maximum length of a packet in bytes, without the four bytes of its length. OpenSSH permits 256
-/// KiB; the remainder is for servers that permit 256 KiB of data in a packet.
+/// KiB. The additional 1 KiB is for servers that permit 256 KiB of data in a packet.
 pub const PACKET_MAX: usize = (256 + 1) * 1024;
 
 /// Maximum number of bytes in a READ or WRITE, by OpenSSH's limits.

@@ -28,13 +28,13 @@ impl OpenFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Returns whether the client may only read, and OPEN changes no file.
+    /// Returns true if the client can only read the file, and OPEN itself changes no file.
     pub(crate) fn is_read_only(self) -> bool {
         let changing = Self(Self::WRITE.0 | Self::APPEND.0 | Self::CREATE.0 | Self::TRUNCATE.0);
         self.contains(Self::READ) && self.0 & changing.0 == 0
     }
 
-    /// Returns the flags of both.
+    /// Returns the flags that are set in `self` or `other`.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -162,8 +162,8 @@ pub enum Request {
 impl Request {
     /// Decodes a packet, which begins with its type. Returns the request id and the request.
     ///
-    /// Bytes behind the last field have no effect, as at OpenSSH's server. Some clients send the
-    /// rest of their buffer behind a short WRITE.
+    /// Bytes behind the last field have no effect. OpenSSH's server ignores them as well. Some
+    /// clients send the rest of their buffer behind a short WRITE.
     ///
     /// # Errors
     /// [`PacketError`] if the type is unknown, or the packet is malformed.

@@ -13,7 +13,8 @@ use crate::{Rope, SftpError};
 #[derive(Debug, Default)]
 pub struct PacketSplitter {
     pieces: Rope,
-    /// Small pieces, joined. A piece of its own for each byte would use much memory.
+    /// Small pieces, joined into one. If each byte were a separate piece, the pieces would use much
+    /// memory.
     joined: BytesMut,
 }
 

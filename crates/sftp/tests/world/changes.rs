@@ -110,8 +110,9 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the server has executed all requests, too. A short answer to a READ of the
-    /// read-ahead delays the end of the file.
+    /// Waits for the answers to all requests, and until the server has executed the requests of the
+    /// read-ahead. If the server answers such a READ with fewer bytes, the end of the file arrives
+    /// later.
     fn drain(&mut self) -> Result<(), String> {
         self.settle()?;
         self.pass(500)?;
@@ -154,14 +155,16 @@ impl Session {
                     Response::Data(data) => {
                         let data = data.into_bytes();
                         for (at, byte) in data.iter().enumerate() {
-                            // Behind the end of the file at the READ, only later changes wrote.
+                            // Bytes behind the end that the file had at the time of the READ are
+                            // from later changes.
                             let oldest = fresh.get(at).copied().unwrap_or(change + 1);
                             if *byte < oldest {
                                 let at = offset + at as u64;
                                 return Err(format!("byte {at} is of {byte}, not of {oldest}"));
                             }
                         }
-                        // A short answer leaves a gap before the READs that were sent with it.
+                        // After a short answer, there is a gap before the READs that were sent
+                        // together with this READ.
                         let end = offset + data.len() as u64;
                         self.readers.entry(reader).and_modify(|next| *next = end);
                     }

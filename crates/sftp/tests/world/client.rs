@@ -23,7 +23,7 @@ pub(crate) struct Manner {
     pub(crate) size: u64,
     /// Maximum number of outstanding requests.
     pub(crate) window: usize,
-    /// Whether the number begins at one, and grows with each answer.
+    /// Whether the number of outstanding requests begins at one, and grows with each answer.
     pub(crate) grows: bool,
     /// Whether the client waits for the answers of a whole window (curl's upload).
     pub(crate) waits_for_all: bool,
@@ -162,7 +162,7 @@ pub(crate) struct Job {
     received: BTreeMap<u64, u64>,
     answers: u64,
     end: Option<u64>,
-    /// Highest end of WRITEs in sequence that are confirmed.
+    /// Ranges (offset and end) of the confirmed WRITEs.
     confirmed: BTreeSet<(u64, u64)>,
     names: usize,
     has_checked: bool,
@@ -200,7 +200,7 @@ impl Job {
                 for _ in 0..*count {
                     let mut offset = rng.below(size + 10);
                     let length = rng.between(1, 70_000);
-                    // Some players read in sequence behind each seek.
+                    // Some media players read several times in sequence after each seek.
                     let reads = if *seeks && rng.one_in(3) {
                         rng.between(4, 30)
                     } else {

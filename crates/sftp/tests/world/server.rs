@@ -148,8 +148,8 @@ impl Server {
         has_worked
     }
 
-    /// Returns the position of the next request to execute. A server may execute a WRITE after the
-    /// CLOSE that follows it, but no READ.
+    /// Returns the position of the next request to execute. A server may execute a CLOSE before an
+    /// earlier WRITE, but not before an earlier READ.
     fn next_executable(&self, now: u64) -> Option<usize> {
         let last = if self.traits.is_sequential {
             1
@@ -332,7 +332,8 @@ impl Server {
     }
 
     fn opened(&mut self, open: Open) -> Response {
-        // Servers use the lowest free number, so that a handle returns soon.
+        // The server uses the lowest free number, as real servers do. A closed handle is therefore
+        // soon used again.
         let mut handle = 0;
         while self.open.contains_key(&handle) {
             handle += 1;

@@ -91,7 +91,7 @@ impl Session {
         let count = rng.between(1, 40);
         let mut session = Self::new(settings, traits, delay, count, seed);
         if session.pair.rng.one_in(4) {
-            // The client of another program begins by another request.
+            // Programs other than OpenSSH's begin with another request.
             session.call(&Request::RealPath { path: path(0) });
         } else {
             session.begin_like_openssh();
@@ -465,7 +465,8 @@ fn upload_of_a_folder_takes_a_round_trip_for_each_file() {
             session.put(number, false).expect("the file is right");
         }
     });
-    // OPEN and the only WRITE of the first file also wait, and so does an answer to `limits`.
+    // The client also waits for the OPEN and the only WRITE of the first file, and for the answer
+    // to `limits`.
     let expected = FILES as f64 + 2.0;
     let range = expected - 0.5..expected * 1.05;
     assert!(range.contains(&measured), "{measured} round trips");

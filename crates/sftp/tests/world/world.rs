@@ -180,7 +180,8 @@ impl World {
             11 => traits.garbage_at = Some(rng.below(1500)),
             _ => {}
         }
-        // With `All` and in programs of OpenSSH, the client does not see a failure before CLOSE.
+        // With `EarlyReplies::All`, and for programs of OpenSSH, the client does not see a failure
+        // before CLOSE.
         let failing = [
             traits.failing_write,
             traits.failing_offset,
@@ -409,7 +410,8 @@ impl World {
     }
 
     fn check_memory(&self) -> Result<(), String> {
-        // 11 MiB for queues, 1 MiB for listings, and 3 MiB for requests before the client's.
+        // The sum is 11 MiB for queues, 1 MiB for listings, and 3 MiB for requests that the near
+        // half sends before the client does.
         let near_max = self.setup.near.read_ahead_max + (15 << 20);
         let near_bytes = self.near.queued_bytes();
         if near_bytes > near_max {

@@ -117,7 +117,7 @@ pub(super) async fn serve(sessions: &Sessions, stream: ServiceStream, relay: &Re
 }
 
 /// Opens a channel at the server, and requests its program. The server's reply follows as a message
-/// of the channel. The program does not start if the near half resets the stream before.
+/// of the channel. The program does not start if the near half first resets the stream.
 ///
 /// # Errors
 /// The reason, as a sentence for the user.
@@ -137,8 +137,8 @@ async fn open(
         text = session.state.wait_for_end() => return Err(text),
     };
     let handle = handle.ok_or("the log-in at the server is not complete")?;
-    // The channel counts from now on. The gateway otherwise would not read the confirmation while
-    // another channel holds bytes.
+    // The channel counts as open before the server confirms it. Otherwise the gateway would not
+    // read the confirmation while another channel holds bytes.
     let held = HeldBytes::new(session.state.backpressure.clone());
     let opened = tokio::select! {
         biased;
@@ -209,7 +209,7 @@ async fn download(
         };
         let Some(message) = message else {
             if has_exited {
-                // Servers may close the connection in place of the channel.
+                // Some servers close the connection instead of the channel.
                 break;
             }
             let text = state.end_text().await;
@@ -286,7 +286,7 @@ async fn upload(
             _ => return Err(WireError::UnknownType(0)),
         };
         if written.is_err() {
-            // The end of the connection ends the other direction.
+            // The connection has ended. The task of the other direction then also ends.
             std::future::pending::<()>().await;
         }
     }
@@ -305,8 +305,8 @@ async fn fail(mut send: FrameWriter, text: String) {
 /// Time limit for the first message, and for the server to open a channel.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for a log-in that is in progress.
+/// Maximum time for which a channel waits for a log-in that is in progress.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time limit for the near half or the server to read the rest.
+/// Time limit for the near half or the server to read the last bytes of a channel.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);

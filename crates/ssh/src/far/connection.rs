@@ -108,7 +108,7 @@ impl ServerState {
     }
 
     /// Returns the reason why the connection has ended. The caller has already seen the end of a
-    /// channel.
+    /// channel, which may precede the reason by a short time.
     pub(super) async fn end_text(&self) -> String {
         let text = timeout(END_TIMEOUT, self.wait_for_end()).await;
         text.unwrap_or_else(|_| "the connection to the server has ended".to_owned())
@@ -130,8 +130,8 @@ impl ServerState {
 
 /// Connects to a server that `peer` has requested, exchanges keys, and checks the host key.
 ///
-/// # Errors
-/// The reason why there is no connection. No credential has left this gateway.
+/// # Errors The reason why there is no connection. After an error, no credential has left this
+/// gateway.
 pub(super) async fn connect(
     relay: &Relay,
     peer: PeerId,
@@ -141,9 +141,11 @@ pub(super) async fn connect(
     let mut failure: Option<ConnectFailure> = None;
     for algorithms in key_algorithms(settings, target).await? {
         match connect_with(relay, peer, target, settings, algorithms).await {
-            // A server with several host keys may have the pinned key of another algorithm.
+            // A server may have several host keys, and the pinned key may belong to another
+            // algorithm.
             Err(error) if error.is_of_key => {
-                // A key that is not trusted is the more precise reason.
+                // If an earlier attempt failed because of an untrusted key, that reason is more
+                // precise.
                 let of_key = failure.filter(|it| it.reason == EndReason::HostKey);
                 failure = of_key.or(Some(error.failure));
             }
@@ -511,7 +513,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Time limit for the key exchange with a server.
 const KEY_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time in which the reason follows the end of a channel.
+/// Maximum time between the end of a channel and the reason for the end of its connection.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of banners that wait for the near half.

@@ -102,7 +102,7 @@ impl Login {
                     key,
                     algorithm,
                 } => self.offer(near, &user, &key, &algorithm).await?,
-                // These follow an offer.
+                // These messages are valid only after an offer.
                 ToFar::Proved { .. } | ToFar::Signature { .. } => Step::Reply(rejected()),
             };
             let reply = match step {
@@ -142,9 +142,8 @@ impl Login {
     /// Returns the reply for the near half to an attempt to log in. The library reports the end of
     /// the connection as a rejection without methods.
     ///
-    /// # Errors
-    /// The reason why the connection was lost, as a sentence for the user. A server that sends a
-    /// disconnect message has rejected the attempt.
+    /// # Errors The reason why the connection was lost, as a sentence for the user. If the server
+    /// has sent a disconnect message, the attempt counts as rejected, and there is no error.
     fn outcome<E: ToString>(&self, answer: Result<ToNear, E>) -> Result<ToNear, String> {
         let is_lost = match &answer {
             Ok(ToNear::Rejected { methods, .. }) => methods.is_empty() && self.handle.is_closed(),
@@ -164,8 +163,8 @@ impl Login {
         }
     }
 
-    /// Asks the server whether it accepts a key. If so, waits for the proof or the signature of the
-    /// client.
+    /// Asks the server whether it accepts a key. If it does, the function waits for the client's
+    /// proof or signature.
     async fn offer(
         &mut self,
         near: &mut NearHalf,
@@ -308,7 +307,7 @@ async fn wait<T>(
         biased;
         answer = answer => Ok(answer),
         error = near.frames.failed() => Err(format!("the client left during the log-in: {error}")),
-        // The end of the connection is an answer, which the library may report later.
+        // When the connection ends, the library returns an answer, but possibly a little later.
         () = async { state.wait_for_end().await; sleep(END_TIMEOUT).await } => {
             Err(state.end_text().await)
         }
@@ -409,5 +408,5 @@ fn rejected() -> ToNear {
 /// factors wait for people.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Time in which the answer follows the end of the connection.
+/// Maximum time between the end of the connection and the library's answer.
 const END_TIMEOUT: Duration = Duration::from_secs(1);

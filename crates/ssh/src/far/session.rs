@@ -101,7 +101,7 @@ pub(super) async fn serve(
     let _counted = relay.registry().session();
     let connected = tokio::select! {
         connected = connection::connect(&relay, peer, &target, &settings) => connected,
-        // A near half that sends more, or ends, before the first reply has lost its client.
+        // If the near half sends a message or ends before the first reply, its client has left.
         _ = near.frames.next() => return debug!("the client left before the connection"),
     };
     let connection = match connected {

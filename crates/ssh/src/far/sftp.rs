@@ -54,7 +54,7 @@ enum NearState {
     Closed,
 }
 
-/// Message of the server other than answers.
+/// Message of the server that is not an answer to a request.
 enum Control {
     /// Message about the program.
     Message(ChannelMessage),
@@ -182,7 +182,8 @@ impl<'a> SftpChannel<'a> {
                 }
                 Ok(ChannelMessage::Eof) => self.change(|state| state.near = NearState::Ended),
                 Ok(ChannelMessage::Close) => {
-                    // The near half may have answered the last requests already.
+                    // The near half may already have answered the last requests, so the server gets
+                    // time to accept them.
                     self.change(|state| state.near = NearState::Closed);
                     sleep(FLUSH_TIMEOUT).await;
                     return SftpEnd::Near;
@@ -200,7 +201,7 @@ impl<'a> SftpChannel<'a> {
             if let Some(bytes) = self.next_server_bytes() {
                 let _wait = self.server.backpressure.wait_for_window();
                 if write.data_bytes(bytes).await.is_err() {
-                    // The end of the connection ends the other direction.
+                    // The connection has ended. The task of the other direction then also ends.
                     std::future::pending::<()>().await;
                 }
                 continue;
@@ -271,7 +272,7 @@ impl<'a> SftpChannel<'a> {
 
     fn next_near_message(&self) -> Option<sftp::ToNear> {
         let message = self.state.lock().session.next_near_message()?;
-        // The session may read further now.
+        // The queue has become shorter, so the session may read further.
         self.state
             .wake(&[SftpTask::ChannelReader, SftpTask::ChannelWriter]);
         Some(message)
@@ -282,7 +283,8 @@ impl<'a> SftpChannel<'a> {
         self.state.change(|state| {
             let changed = change(state);
             if state.near == NearState::Closed {
-                // The near half reads no more answers. They must not stop the input of the server.
+                // The near half reads no more answers. Unread answers must not stop the input of
+                // the server.
                 while state.session.next_near_message().is_some() {}
             }
             changed
@@ -300,7 +302,7 @@ const QUEUES_BYTES: u64 = 8 * 1024 * 1024;
 /// Number of bytes that a channel may read ahead of the link when the memory is short.
 const READS_MIN: u64 = 512 * 1024;
 
-/// Maximum number of messages of the server other than answers that wait for the link.
+/// Maximum number of server messages that wait for the link. Answers to requests do not count.
 const CONTROLS_MAX: usize = 16;
 
 /// Time limit for the server to accept the last requests of a client that has closed its channel.

@@ -122,7 +122,8 @@ fn read(path: &Path) -> Result<PrivateKey, String> {
         return Err("a passphrase protects the key".to_owned());
     }
     if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
-        // RUSTSEC-2023-0071: the library's operations with private RSA keys leak their time.
+        // RUSTSEC-2023-0071: the time of the library's operations with private RSA keys leaks
+        // information about the key.
         return Err("an RSA key; use an Ed25519 key".to_owned());
     }
     Ok(key)

@@ -49,7 +49,8 @@ pub(super) async fn sign(
 }
 
 /// Whether `data` is the request of `user` to log in at a server by `key`, and nothing else (RFC
-/// 4252 section 7). A gateway chooses the data, and an agent would sign any data.
+/// 4252 section 7). The check is necessary: a gateway chooses the data, and an agent would sign any
+/// data.
 pub fn is_login(data: &[u8], user: &str, key: &[u8]) -> bool {
     let is_login = || {
         let mut rest = data;

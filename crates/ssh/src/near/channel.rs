@@ -75,8 +75,8 @@ pub(super) async fn serve(
         environment,
         coded: coded.as_ref().map(|(number, _)| *number),
     };
-    // The far half runs every program that it receives, as soon as the log-in is complete. A
-    // program of a refused channel must therefore not reach it.
+    // The far half runs every program that it receives, as soon as the log-in is complete. The
+    // program of a refused channel must therefore not reach the far half.
     let opened = match login::complete(client, has_agent, &end.handle).await {
         Ok(_) => open(client, &far, &first, class).await,
         Err(text) => Err(text),
@@ -263,20 +263,20 @@ async fn close(send: &mut FrameWriter, limit: Duration) {
         send.finish();
         send.stream().closed().await
     };
-    // A server that does not read would hold the rest forever.
+    // If the server does not read, the remaining bytes would wait forever.
     if !matches!(timeout(limit, orderly).await, Ok(Ok(()))) {
         send.stream().reset(CANCELLED);
     }
 }
 
-/// Whether the data of a program are coded. Terminals carry typed passwords, and single keystrokes
-/// do not shrink.
+/// Whether the data of a program are coded. Data of terminals are not coded: they contain typed
+/// passwords, and coding does not shrink single keystrokes.
 fn is_coded(program: &Program, has_terminal: bool) -> bool {
     !has_terminal && !matches!(program, Program::Shell)
 }
 
-/// Returns the kind of channel that the listener must permit for a program. Subsystems run programs
-/// like commands.
+/// Returns the kind of channel that the listener must permit for a program. Subsystems count as
+/// commands, because they also run a program.
 fn kind(program: &Program) -> ChannelKind {
     match program {
         Program::Shell => ChannelKind::Shell,
@@ -309,5 +309,5 @@ const NAME_MAX: usize = 200;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for the server to confirm all requests of an SFTP client that has closed the channel.
-/// The far half has a time limit of its own, which is shorter.
+/// The corresponding time limit of the far half is shorter.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(40);

@@ -88,7 +88,7 @@ impl Client {
         ChannelGuard(self.clone())
     }
 
-    /// Stores the reason of a refusal. The first reason counts.
+    /// Stores the reason of a refusal. Later reasons do not replace the first one.
     pub(super) fn refuse(&self, end: SessionEnd) {
         self.refusal.send_if_modified(|refusal| {
             let is_first = refusal.is_none();
@@ -111,7 +111,7 @@ impl Client {
         let refused = refusal.wait_for(Option::is_some).await;
         match refused.ok().and_then(|it| it.clone()) {
             Some(end) => end,
-            // The sender is part of this value.
+            // The sender is part of this value, so this case does not occur.
             None => std::future::pending().await,
         }
     }
@@ -130,7 +130,8 @@ impl Client {
         end
     }
 
-    /// Waits until the client has not logged in by the deadline.
+    /// Waits for the deadline of the log-in. If the client logs in before the deadline, the
+    /// function never returns.
     pub(super) async fn wait_for_login_timeout(&self, deadline: Instant) {
         sleep_until(deadline).await;
         if *self.is_logged_in.borrow() {
@@ -141,7 +142,7 @@ impl Client {
     /// Waits until the client has logged in.
     pub(super) async fn wait_for_login(&self) {
         let mut logged_in = self.is_logged_in.subscribe();
-        // The sender is part of this value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = logged_in.wait_for(|it| *it).await;
     }
 

@@ -132,7 +132,7 @@ impl ClientEnd {
         }
     }
 
-    /// Writes bytes of standard error, by the same rules.
+    /// Writes bytes of standard error, by the same rules as `write`.
     async fn write_error(&self, data: Bytes) -> Result<(), russh::Error> {
         let _wait = self.client.backpressure.wait_for_window();
         tokio::select! {
@@ -215,5 +215,5 @@ pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the client to read a sentence.
 const SAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time in which the end of a session follows the end of its channels.
+/// Maximum time between the end of the channels and the end of their session.
 const END_TIMEOUT: Duration = Duration::from_secs(1);

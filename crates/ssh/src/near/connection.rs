@@ -41,8 +41,8 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
     let Ok(mut greeted) = greeted else {
         return debug!("the client left at once");
     };
-    // The server accepts a limited number of connections without a log-in. The gateway therefore
-    // connects to it only for a client that speaks SSH.
+    // The server limits the number of connections that have not logged in. The gateway therefore
+    // connects to the server only after the client has shown that it speaks SSH.
     let begun = async {
         greeted.read_identification().await?;
         // A client that leaves ends the other future.

@@ -169,7 +169,7 @@ fn has_gcm(list: &[u8]) -> bool {
 
 impl PeerEnd for GreetedStream<Leg> {
     fn has_peer_ended(&self) -> bool {
-        // A client waits for the end of its channels, unless it is gone.
+        // A client that ends its data before its channels have ended is gone.
         backpressure::is_read_closed(&self.stream)
     }
 }
@@ -233,8 +233,8 @@ const GREETING_MAX: usize = IDENTIFICATION_MAX + 2 * PACKET_MAX;
 /// Time limit for the identification of a client.
 const IDENTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit for the list of a client. A client that waits for the list of the gateway waits for
-/// this time.
+/// Time limit for the list of a client. Some clients first wait for the gateway's list. The gateway
+/// sends its list to them after this time.
 const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

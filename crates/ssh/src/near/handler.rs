@@ -61,8 +61,9 @@ impl ClientHandler {
                 let served =
                     channel::serve(self.client.clone(), pending, program, session.handle());
                 tokio::spawn(served.in_current_span());
-                // The library forgets that a reply is due when a request without a reply follows.
-                // A refusal follows as text and exit status.
+                // The gateway confirms at once, before the server has replied. If a request without
+                // a reply followed first, the library would forget that this reply is due. A later
+                // refusal reaches the client as a text and an exit status.
                 session.channel_success(channel)
             }
             None => session.channel_failure(channel),
@@ -114,7 +115,7 @@ impl Handler for ClientHandler {
     ) -> Result<Auth, Self::Error> {
         let algorithm = offer.algorithm.to_string();
         let auth = login::key_offered(&self.client, user, offer.public_key, algorithm).await;
-        // The client may have another key.
+        // The rejection names no method as tried, because the client may have another key.
         Ok(answer(&self.client, auth, MethodKind::None).await)
     }
 
@@ -161,7 +162,7 @@ impl Handler for ClientHandler {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        // A channel that the client has closed may still have a task.
+        // The task of a channel may still run after the client has closed the channel.
         let with_task = *self.client.channels.borrow();
         if self.channels.len().max(with_task) >= CHANNELS_MAX {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
@@ -282,7 +283,7 @@ impl Handler for ClientHandler {
         let Some(pending) = self.pending(channel) else {
             return session.channel_failure(channel);
         };
-        // The library replaces modes that it does not know by the end of the list.
+        // The library replaces each unknown mode by the code for the end of the list.
         let known = modes.iter().filter(|(mode, _)| *mode != Pty::TTY_OP_END);
         pending.terminal = Some(Terminal {
             kind: term.to_owned(),
@@ -418,16 +419,16 @@ impl Handler for ClientHandler {
 
 /// Returns the answer to a request by the method `tried`.
 ///
-/// The rejection of a refused client names other methods. The disconnect message follows at once,
-/// and a client without a further method would exit before it reads this message. The rejection
-/// does not name `tried`, because people would type a password again.
+/// If the client is refused, the rejection names the other methods as possible. Without a further
+/// method, a client would exit before it reads the disconnect message. The rejection does not name
+/// `tried`, because people would then type a password again.
 async fn answer(client: &Client, auth: Auth, tried: MethodKind) -> Auth {
     let Some(end) = client.refused() else {
         return auth;
     };
     if let Some(handle) = client.handle.get() {
-        // The message is in the queue of the connection before the rejection, so the client
-        // receives it before any further answer.
+        // The disconnect message enters the queue of the connection before the rejection. The
+        // client therefore receives it before any further answer.
         let _ = handle.disconnect(end.code(), end.text, String::new()).await;
     }
     let methods = [

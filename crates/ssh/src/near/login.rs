@@ -59,8 +59,8 @@ pub(super) async fn password(client: &Client, name: &str, password: &str) -> Aut
     conclude_attempt(client, &far, reply).await
 }
 
-/// Relays a log-in by questions. `answers` are the answers to the last questions. `None` starts the
-/// log-in.
+/// Relays a log-in in which the server asks questions. `answers` are the answers to the last
+/// questions. `None` starts the log-in.
 pub(super) async fn interactive(
     client: &Client,
     name: &str,
@@ -170,7 +170,7 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
                 return conclude_attempt(client, &far, reply).await;
             }
         }
-        // The other attempt has ended the offer.
+        // The rejected attempt has ended the earlier offer, so the key is offered again.
         let offered = ToFar::Offered {
             user: login.user.clone(),
             key: known.key.clone(),
@@ -274,7 +274,8 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
     if let Some(end) = client.refused() {
         return Err(end);
     }
-    // Other connections of the client may have failed since this one was admitted.
+    // Log-ins on other connections of the client may have failed since the gateway admitted this
+    // connection.
     let permitted = client.relay.check_failed_logins(client.address);
     permitted.map_err(limit_end)?;
     let unavailable = |text: &str| SessionEnd {
@@ -333,7 +334,7 @@ async fn conclude_attempt(
 ) -> Auth {
     let user = client.login.lock().await.user.clone();
     if !matches!(reply, Ok(ToNear::Authenticated)) {
-        // The server may offer other methods now.
+        // After a failure, the server may offer other methods.
         client.memory.forget(&far.target, &user);
     }
     match &reply {

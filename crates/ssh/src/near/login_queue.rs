@@ -1,5 +1,5 @@
-//! Log-ins that are in progress. Servers limit their number (`MaxStartups` of sshd), and see the
-//! log-ins of all clients from the address of the far gateway.
+//! Log-ins that are in progress. Servers limit the number of log-ins in progress (`MaxStartups` of
+//! sshd). For a server, the log-ins of all clients come from one address, that of the far gateway.
 
 use std::{
     collections::HashMap,

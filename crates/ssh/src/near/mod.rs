@@ -60,10 +60,11 @@ impl SshNear {
                 window_size: algorithms::WINDOW_BYTES,
                 channel_buffer_size: algorithms::CHANNEL_BUFFER,
                 event_buffer_size: EVENT_BUFFER,
-                // The server itself delays the answer to a wrong password.
+                // The real server delays its answer to a wrong password, so the library needs no
+                // delay of its own.
                 auth_rejection_time: Duration::ZERO,
                 max_auth_attempts: AUTH_ATTEMPTS_MAX,
-                // The session has its own timeouts.
+                // Sessions have their own timeouts, so the library needs none.
                 inactivity_timeout: None,
                 ..server::Config::default()
             })
@@ -122,6 +123,6 @@ struct ClientConfigs {
 /// Maximum number of messages that wait for the task of one connection.
 const EVENT_BUFFER: usize = 32;
 
-/// Maximum number of rejected log-ins on one connection. Servers have lower limits, and offers of
-/// unknown keys count.
+/// Maximum number of rejected log-ins on one connection. Offers of unknown keys count, too. Servers
+/// have lower limits.
 const AUTH_ATTEMPTS_MAX: usize = 20;

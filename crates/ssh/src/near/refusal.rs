@@ -32,8 +32,8 @@ pub(super) async fn send(mut stream: Leg, text: &str) {
         // The client may be gone.
         let _ = stream.write_all(&bytes).await;
         let _ = stream.shutdown().await;
-        // If unread bytes of the client were left, the kernel would reset the connection, and the
-        // client could lose the message.
+        // If the gateway left bytes of the client unread, the kernel would reset the connection.
+        // The client could then lose the message.
         let mut ignored = [0; 4096];
         while let Ok(1..) = stream.read(&mut ignored).await {}
     };

@@ -27,7 +27,7 @@ struct Entry {
 }
 
 impl ServerMemory {
-    /// Returns the methods that a server has offered to a user a short time ago.
+    /// Returns the methods that a server offered to a user, if the entry is not too old.
     pub(super) fn find(&self, server: &HostPort, user: &str) -> Option<Vec<Method>> {
         let entries = self.lock();
         let entry = entries.get(&(server.clone(), user.to_owned()))?;
@@ -44,7 +44,7 @@ impl ServerMemory {
             entries.retain(|_, it| it.since.elapsed() < AGE_MAX);
         }
         if entries.len() >= ENTRIES_MAX {
-            // This many users at once are guesses.
+            // This many user names at the same time can only be guesses.
             entries.clear();
         }
         let entry = Entry {

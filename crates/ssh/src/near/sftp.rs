@@ -54,8 +54,8 @@ impl State {
         self.memory = Some(share);
     }
 
-    /// Records the end that a download waits for. The client reads slowly or requests nothing, or
-    /// the session waits for bytes of the server.
+    /// Records whether downloads wait for the client or for the far half. A download waits for the
+    /// client if the client reads slowly or requests nothing.
     fn record_download_wait(&mut self) {
         let is_on_far = self.is_written && self.session.awaits_far();
         self.transfers.record_download_wait(is_on_far);
@@ -211,7 +211,8 @@ impl<'a> SftpChannel<'a> {
                 self.state.wait(SftpTask::ChannelWriter).await;
                 continue;
             };
-            // The client's requests precede its end, so `read_client` reports the end.
+            // The result is ignored, because `read_client` reports the end of the client. It first
+            // reads the client's last requests.
             let _ = self.client.write(bytes).await;
         }
     }
@@ -239,7 +240,7 @@ impl<'a> SftpChannel<'a> {
         }
     }
 
-    /// States the time whenever the session needs it.
+    /// Passes the current time to the session whenever the session needs it.
     async fn pass_time(&self) -> ChannelEnd {
         loop {
             let due = {

@@ -23,7 +23,7 @@ pub(super) struct Transfers {
     target: String,
     user: String,
     open: HashMap<u64, Transfer>,
-    /// Whether downloads wait for the far half.
+    /// Whether downloads wait for the far half. Otherwise, they wait for the client.
     are_downloads_on_far: bool,
     /// Counters of the channel's coding, and their latest values. `None` if the data are not coded.
     coding: Option<(Arc<CodingCounters>, CodingSnapshot)>,
@@ -73,7 +73,8 @@ impl Transfers {
         self.coding = Some((counters, CodingSnapshot::default()));
     }
 
-    /// Adds the coding since the latest call to the open transfers, by their bytes.
+    /// Divides the coding since the latest call among the open transfers, in proportion to their
+    /// bytes.
     fn share_coding(&mut self) {
         let Some((counters, latest)) = &mut self.coding else {
             return;

@@ -5,8 +5,9 @@
 //! [`CODED`] frame contains coded bytes. A [`DETACHED`] frame contains the type and the fields of a
 //! frame whose data were in earlier `CODED` frames.
 //!
-//! A part of the coding ends before each frame without data. The receiver has then checked the hash
-//! of all earlier data. For example, a file is checked before its CLOSE.
+//! A part of the coding ends before each frame without data. Before the receiver reads such a
+//! frame, it has checked the hash of all earlier data. For example, it checks a file before it
+//! reads the CLOSE.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -33,7 +34,8 @@ pub(super) struct DataEncoder {
     data_bytes: u64,
     /// Value of `data_bytes` at the end of the latest part.
     part_end: u64,
-    /// Frames, and the value of `data_bytes` that must be coded before each of them.
+    /// Frames that wait, each with a number of data bytes. The frame is sent after this number of
+    /// bytes has been coded.
     waiting: VecDeque<(Bytes, u64)>,
     flush: Flush,
     /// Whether frames with the latest coded bytes may still be unsent.
@@ -64,7 +66,7 @@ impl DataEncoder {
         }
     }
 
-    /// Adds a complete frame. The frame ends a part of the data, unless it `continues` the data.
+    /// Adds a complete frame. Unless `continues` is true, the frame ends a part of the data.
     pub(super) fn push_frame(&mut self, frame: Bytes, continues: bool) {
         if continues {
             self.flush = Flush::Idle(EncodeScope::All);
@@ -101,7 +103,7 @@ impl DataEncoder {
         pieces: impl Iterator<Item = &'a [u8]>,
     ) {
         if length >= BULK_MIN_BYTES && self.data.capacity() - self.data.len() < length {
-            // More data follow, and the buffer should not grow in steps.
+            // More data probably follow, so the buffer gets its full size in one step.
             self.data.reserve(BLOCK_MAX + length);
         }
         for piece in pieces {
@@ -285,7 +287,7 @@ impl DataDecoder {
         piece.map(|data| Frame::Piece { kind, data })
     }
 
-    /// Whether a frame exists for all data.
+    /// Whether the frames of all decoded data have arrived.
     pub(super) fn is_at_boundary(&self) -> bool {
         self.ready.is_empty()
     }
@@ -297,18 +299,18 @@ pub(super) const CODED: u8 = 13;
 /// Type of frames whose data are in earlier frames.
 pub(super) const DETACHED: u8 = 14;
 
-/// Minimum number of bytes of data that are coded. Less data stay in their frame.
+/// Minimum number of data bytes for coding. Fewer bytes stay in their frame.
 pub(super) const CODED_MIN_BYTES: usize = 512;
 
 /// Number of bytes of the type and the length of the data in a `DETACHED` frame.
 const DETACHED_FIELDS_BYTES: usize = 5;
 
-/// Minimum number of bytes after which more data probably follow at once. Clients write and read
-/// large files in packets of 16 KiB and more.
+/// Minimum number of bytes in a frame for which more data probably follow at once. Clients write
+/// and read large files in packets of 16 KiB and more.
 const BULK_MIN_BYTES: usize = 16 * 1024;
 
-/// Maximum number of decoded bytes whose frames have not arrived. A sender codes at most a list of
-/// chunks (2 MiB) and a block, before it sends the frames of these data.
+/// Maximum number of decoded bytes whose frames have not arrived. Before a sender sends the frames
+/// of some data, it codes at most a list of chunks (2 MiB) and a block.
 const READY_MAX_BYTES: usize = 8 * 1024 * 1024;
 
 #[cfg(test)]

@@ -93,7 +93,8 @@ fn noise(length: usize, seed: u8) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Bytes of frames that a hostile peer sends, in place of the frames of a writer.
+/// Sends the bytes of frames without a `FrameWriter`, as a hostile peer could. Returns the frames
+/// that a reader accepts.
 async fn read_raw(links: &Links, frames: Vec<u8>) -> Result<Vec<(u8, Vec<u8>)>, WireError> {
     let (mut send, recv) = links.stream(frames.into()).await;
     send.finish();

@@ -136,7 +136,7 @@ impl FrameWriter {
         self.write_queue(false).await
     }
 
-    /// Returns the time after which the caller flushes the queue, if no further frame follows.
+    /// Returns the time after which the caller must flush the queue if no further frame follows.
     /// Returns `None` if no frame waits.
     pub(crate) fn flush_delay(&self) -> Option<Duration> {
         self.coder.as_ref().and_then(|coder| coder.flush_delay())
@@ -471,7 +471,8 @@ pub(super) const EXTENDED: u8 = 3;
 
 const HEADER_BYTES: usize = 5;
 
-/// Maximum length of a body in bytes: the longest packet of SFTP or command, and its fields.
+/// Maximum length of a body in bytes. The longest body contains the longest SFTP packet or command,
+/// and its fields.
 const BODY_MAX: usize = 512 * 1024;
 
 /// Maximum number of items in a list.

@@ -296,7 +296,7 @@ async fn a_channel_whose_client_does_not_read_stops_no_later_channel() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("ssh is installed");
-    // The buffers of the link are full once the gateway reads nothing more.
+    // When the gateway has stopped reading, the buffers of the link are full.
     let mut before = 0;
     loop {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -322,7 +322,7 @@ async fn a_channel_whose_client_does_not_read_stops_no_later_channel() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_reads_that_the_server_has_closed_the_connection() {
     let world = World::start().await;
-    // The parent of the shell is the server's process of the session.
+    // The parent of the shell is the process in which the server runs the session.
     let output = run_async(world.ssh(&["kill -9 $PPID; sleep 60"])).await;
     assert_eq!(output.status.code(), Some(255));
     let text = errors(&output);

@@ -273,7 +273,8 @@ async fn a_command_whose_log_in_failed_does_not_run_after_a_later_log_in() {
         ssh.env("SSH_AUTH_SOCK", &refusing);
         ssh
     };
-    // OpenSSH forwards the agent for a session only if the first process does, too.
+    // On a shared connection, OpenSSH forwards the agent only if the first process also forwards
+    // it.
     let mut first = ssh(&["-M", "-N", "-A"], "")
         .stdin(std::process::Stdio::null())
         .spawn()

@@ -1,4 +1,4 @@
-//! Log-ins by passwords and questions. The server is one of this process, since a real one would
+//! Log-ins by passwords and questions. The server runs in this process, since a real server would
 //! need an account.
 
 use std::{borrow::Cow, process::Command};

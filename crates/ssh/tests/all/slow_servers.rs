@@ -1,5 +1,5 @@
-//! Servers that answer late or never: log-ins, and WRITEs whose confirmation follows the end of the
-//! channel.
+//! Servers that answer late or never. The tests concern log-ins, and WRITEs that the server
+//! confirms after the end of the channel.
 
 use std::{
     sync::{Arc, Mutex},
@@ -296,7 +296,8 @@ async fn a_log_in_that_the_server_does_not_answer_ends_after_180_seconds() {
     timeout(TIMEOUT, ended).await.expect("the session ends");
 }
 
-/// Lets some time pass at once. Tasks then have time to react to expired timers.
+/// Advances the virtual clock by `time` in one step. Tasks then have time to react to expired
+/// timers.
 async fn skip(time: Duration) {
     pause();
     advance(time).await;
@@ -307,5 +308,5 @@ async fn skip(time: Duration) {
 /// Number of WRITEs of a client.
 const WRITES: u32 = 10;
 
-/// Time in which the gateways of this process react.
+/// Maximum time that the gateways of this process need to react.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -284,7 +284,7 @@ fn start_links(wan: &Wan, index: usize) -> anyhow::Result<[Link; 2]> {
         };
         Ok(Link::start(socket, config)?)
     };
-    // The link that waits for connections is the first.
+    // The link that waits for connections starts first.
     let b = start(Site::B)?;
     Ok([start(Site::A)?, b])
 }

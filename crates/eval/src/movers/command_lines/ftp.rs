@@ -50,8 +50,8 @@ impl FetchOrder<'_> {
         let threads = self.threads.to_string();
         let mut arguments = texts(["copy", "--config=", "--log-level=ERROR"]);
         arguments.extend(texts(["--local-no-preallocate", "--transfers", &threads]));
-        // With several connections rclone 1.60 loses parts of a file. If a part ends before the
-        // file, vsftpd replies 426, and the next attempt takes the file with its holes for
+        // With several connections rclone 1.60 loses parts of a file. If a part ends before the end
+        // of the file, vsftpd replies 426. The next attempt then treats the file with its holes as
         // complete.
         arguments.push("--multi-thread-streams=0".to_owned());
         arguments.push(format!(
@@ -73,7 +73,7 @@ impl FetchOrder<'_> {
         ]);
         arguments.push(format!("--dir={}", self.into.display()));
         match self.single() {
-            // The default is no further connection for less than 20 MB.
+            // Without `-k`, aria2 opens no further connection for less than 20 MB.
             Some(_) => arguments.extend(texts(["-k", "1M", "-x", &threads, "-s", &threads])),
             // Without the last flag, all URLs are sources of one file.
             None => arguments.extend(texts(["-x", "1", "-s", "1", "-j", &threads, "-Z"])),

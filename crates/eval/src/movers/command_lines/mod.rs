@@ -23,8 +23,8 @@ pub(super) struct FetchOrder<'a> {
     pub(super) names: &'a [String],
     /// Local destination folder, which is empty at first.
     pub(super) into: &'a Path,
-    /// Maximum number of files that move concurrently. For a single file, the number of
-    /// connections, if the program supports several.
+    /// Maximum number of files that move concurrently. For a single file, the value is the number
+    /// of connections, if the program supports several.
     pub(super) threads: u32,
 }
 
@@ -75,5 +75,6 @@ fn texts<const N: usize>(all: [&str; N]) -> Vec<String> {
     all.map(str::to_owned).into()
 }
 
-/// Settings of lftp. The program allocates no space ahead, since stored bytes count as arrived.
+/// Settings of lftp. lftp must not allocate space in advance, because the evaluation counts stored
+/// bytes as arrived.
 const LFTP_SETTINGS: &str = "set pget:save-status never; set file:use-fallocate no";

@@ -62,7 +62,8 @@ impl FetchOrder<'_> {
     fn openssh(&self, access: &SftpAccess<'_>) -> Vec<String> {
         let mut arguments = access.ssh_options();
         arguments.extend(texts(["-q", "-P", &self.server.port().to_string()]));
-        // The content of the folder comes into the destination, and not the folder itself.
+        // The program copies the content of the folder into the destination, and not the folder
+        // itself.
         let place = match self.single() {
             Some(_) => self.path(),
             None => {
@@ -110,7 +111,8 @@ impl FetchOrder<'_> {
         let threads = self.threads.to_string();
         let mut arguments = texts(["copy", "--config=", "--log-level=ERROR"]);
         arguments.extend(texts(["--local-no-preallocate", "--transfers", &threads]));
-        // The default is no further connection for less than 250 MiB.
+        // Without `--multi-thread-cutoff`, rclone opens no further connection for less than 250
+        // MiB.
         arguments.extend(texts(["--multi-thread-streams", &threads]));
         arguments.extend(texts(["--multi-thread-cutoff", "1M"]));
         let (user, key) = (access.user, access.key.display());
@@ -123,14 +125,15 @@ impl FetchOrder<'_> {
         arguments
     }
 
-    /// Returns a place at the server as scp and rsync name it.
+    /// Returns the name of a path at the server in the form of scp and rsync.
     fn remote(&self, access: &SftpAccess<'_>, place: &str) -> String {
         format!("{}@{}:{place}", access.user, self.server.ip())
     }
 }
 
 impl SftpAccess<'_> {
-    /// Returns options of OpenSSH without the settings of this machine and without questions.
+    /// Returns options with which OpenSSH ignores the settings of this machine and asks no
+    /// questions.
     fn ssh_options(&self) -> Vec<String> {
         let mut options = texts(["-F", "none"]);
         for option in [

@@ -43,7 +43,7 @@ impl Mover<'_> {
         let gives_ranges = !self.shared.gives_no_ranges.load(Ordering::Relaxed);
         let is_worth_it = gives_ranges && lanes > 1 && self.is_worth_splitting();
         if begun.is_none() && !(is_large && is_worth_it) {
-            // Existing pieces of a file that starts again belong to an older version.
+            // If a file starts again, its existing pieces belong to an older version.
             if file.modified.is_none() {
                 self.destination.remove(&names.part).await?;
             }
@@ -62,7 +62,7 @@ impl Mover<'_> {
             return Ok(None);
         };
         if begun.is_none() && !self.is_worth_splitting() {
-            // The query just made shows that.
+            // The query of the attributes has shown that pieces are not useful.
             return Ok(None);
         }
         let whole = self.names(file, PartNaming::default()).await.key;
@@ -71,7 +71,7 @@ impl Mover<'_> {
                 .await
                 .is_some_and(|it| it.origin == origin)
         {
-            // The file is resumed as one.
+            // An earlier run began the file without pieces, so it is resumed without pieces.
             return Ok(None);
         }
         let there = self.destination.stamp(&names.part).await;
@@ -111,8 +111,8 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         };
         ranges.begin_piece(&key, Instant::now());
-        // Other lanes may have taken a range of this piece during an earlier attempt. The journal
-        // contains the ranges that they finish meanwhile.
+        // During an earlier attempt, other lanes may have taken over ranges of this piece. If they
+        // finish a range meanwhile, the journal contains it.
         let of_others = ranges.of(&key);
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
@@ -234,7 +234,7 @@ impl Mover<'_> {
                     // The lane with the piece continues.
                     ranges.refuse_help(&names.key);
                 } else {
-                    // All fetched bytes are useless, also for lanes that have not begun.
+                    // All fetched bytes are useless, and lanes that begin later must know this.
                     ranges.spoil(&names.key);
                     self.discard(names, Some(journal)).await;
                 }
@@ -242,7 +242,7 @@ impl Mover<'_> {
             }
             _ => {}
         }
-        // The next attempt does not fetch these bytes again.
+        // The record in the journal saves the next attempt from fetching these bytes again.
         part.sync().await?;
         if at > begin {
             note(journal, &names.key, Piece { begin, end: at }).await;
@@ -278,7 +278,8 @@ impl Mover<'_> {
         let known = self.shared.ranges.take_stat(&names.key);
         let stat = match known.filter(|it| it.size_bytes.is_some() && it.modified.is_some()) {
             Some(stat) => stat,
-            // A server that reports no attributes now may do so later. The fetched bytes stay.
+            // If the server reports no attributes now, it may do so later, so the fetched bytes
+            // stay.
             None => self.source.recorded_stat(&names.source).await?,
         };
         // Another process may have removed the part.
@@ -290,7 +291,7 @@ impl Mover<'_> {
             }
             _ => Err(TaskError::Changed),
         };
-        // Another attempt queries the server.
+        // If this attempt fails, the next one queries the server again.
         self.shared.ranges.forget(&names.key);
         if let (Err(_), Backend::Local(disk)) = (&joined, &mut *self.destination) {
             disk.release_part();
@@ -335,7 +336,8 @@ impl Mover<'_> {
         );
         let suffix = job.moving.partial_suffix.as_ref().filter(|_| is_download)?;
         let mut moving = job.moving.clone();
-        // The part itself does not show which command began it.
+        // The name must contain a mark of the journal, because the part itself does not show which
+        // command began it.
         let mark = format!(".{:08x}", journal.mark());
         moving.partial_suffix = Some([mark.as_bytes(), PIECES, suffix.as_slice()].concat());
         let source = job.source_path(file.root, &file.path);
@@ -459,7 +461,8 @@ impl Mover<'_> {
             *at += count as u64;
             *self.moved_bytes += count as u64;
             self.shared.progress.moved(count).await;
-            // The end of the file counts once the server has sent no byte after it.
+            // The last bytes of the file are recorded only after the check that the server sends no
+            // further byte.
             if *at < origin.size_bytes
                 && noted.elapsed() >= NOTED_EVERY
                 && let Some(journal) = &journal

@@ -28,7 +28,7 @@ impl Mover<'_> {
         journal: Option<&Arc<Journal>>,
     ) -> Result<Option<FinishedCopy>, TaskError> {
         let job = self.shared.job.clone();
-        // The comparison of an overlap would fetch the file from a server twice.
+        // If the source is a server, the comparison of an overlap would fetch the file twice.
         let is_simple = overlap.length == 0 || matches!(self.source, Backend::Local(_));
         let origin = stat
             .origin()
@@ -102,7 +102,8 @@ impl Mover<'_> {
             .destination
             .write((&names.part, &names.destination), begin, clears)
             .await?;
-        // A job whose server has not begun would hold up the bytes for the others.
+        // If the server of one job had not begun, the spool would hold back the bytes for the other
+        // jobs.
         writer.begun().await?;
         self.has_begun = true;
         if let Some(new) = new
@@ -128,7 +129,7 @@ impl Mover<'_> {
                 reader.abandon().await;
                 return Err(TaskError::Changed);
             }
-            // A growing file of this machine may be longer by now.
+            // A local file that grows may be longer by now, so the read ends at `end`.
             let room = usize::try_from(end - at).unwrap_or(usize::MAX);
             let room = room.min(bytes.len());
             let count = reader.read(&mut bytes[..room]).await?;

@@ -141,8 +141,9 @@ impl<'a> SftpFiles<'a> {
         (self.tell)(match result {
             Ok(()) => LaneEvent::Done(id, moved(&file, self.shared)),
             Err(TaskError::Busy) => LaneEvent::Done(id, TaskResult::Unsettled),
-            // The move of one file alone retries with another name of the part, or fails with a
-            // more precise error. The source may have changed since its listing.
+            // The file is moved alone later, because such a move can retry with another name of the
+            // part, or fails with a more precise error. The source may have changed since its
+            // listing.
             Err(error) if error.is_changed() || error.is_refusal() => {
                 backlog.alone.insert(id);
                 backlog.put_back(id, Task::Move(file));
@@ -185,7 +186,7 @@ async fn read_there(
     let size_bytes = file.size_bytes.unwrap_or_default();
     let size = usize::try_from(size_bytes.min(RESUME_LEAST.bytes())).unwrap_or(usize::MAX);
     let mut reader = session.read(&path, 0).await?;
-    // One byte more shows that the file has grown.
+    // The buffer has room for one more byte, which would show that the file has grown.
     let mut content = vec![0; size + 1];
     let mut length = 0;
     while length < content.len() {
