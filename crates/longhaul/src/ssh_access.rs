@@ -20,8 +20,8 @@ use crate::exit;
 /// Options for SFTP servers.
 #[derive(clap::Args)]
 pub(crate) struct SshArgs {
-    /// Log in at SFTP servers only with the private key in this file. The option may be given several
-    /// times [default: the keys of the agent, and of ~/.ssh]
+    /// Log in at SFTP servers only with the private key in this file. The option may be given
+    /// several times [default: the keys of the agent, and of ~/.ssh]
     #[arg(long, value_name = "FILE")]
     identity: Vec<PathBuf>,
     /// Read the host keys of SFTP servers and SSH listeners from this file [default:

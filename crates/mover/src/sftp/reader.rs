@@ -205,6 +205,8 @@ impl SftpReader {
                 let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 let times = (arrived, Instant::now());
                 self.window.answered(read.sent, count.into(), times);
+                // The size shows whether the file ends here.
+                self.take_stat(false).await?;
                 self.arrived = data;
                 let (offset, rest) = (read.offset + u64::from(count), read.length - count);
                 if rest > 0 && offset < self.limit() {

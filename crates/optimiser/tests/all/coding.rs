@@ -380,7 +380,6 @@ fn chunks_that_do_not_fit_are_refused() {
         ),
         // The end within a chunk.
         (frames(&[&[3, 0, 1, 0, 9], &[0; 25]]), DecodeError::Chunks),
-        (frames(&[&[0; 25], &[1]]), DecodeError::AfterEnd),
         (frames(&[&[2, 0, 0, 9, 0, 0, 1, 7]]), DecodeError::Block),
     ] {
         assert_eq!(
@@ -389,6 +388,10 @@ fn chunks_that_do_not_fit_are_refused() {
             "{frames:?}"
         );
     }
+    let mut whole = Decoder::new(true);
+    whole.push(Bytes::from(frames(&[&[0; 25], &[1]])));
+    assert!(matches!(whole.poll(), Ok(Some(DecoderEvent::End(_)))));
+    assert_eq!(whole.poll().err(), Some(DecodeError::AfterEnd));
 }
 
 #[test]

@@ -285,6 +285,9 @@ impl Listing {
     /// Appends the entries of a NAME packet. Returns their memory in bytes, or `None` if the packet
     /// is malformed or needs more than `room` bytes.
     fn add(&mut self, mut packet: Rope, room: usize) -> Option<usize> {
+        if packet.is_empty() {
+            return None;
+        }
         packet.advance(1);
         let mut fields = FieldReader::new(kind::NAME, packet);
         let mut bytes = 0;

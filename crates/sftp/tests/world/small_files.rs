@@ -396,8 +396,9 @@ const DELAY: u64 = 100;
 const FILES: u64 = 200;
 
 /// Creates a session of OpenSSH over a good link.
-fn openssh(count: u64) -> Session {
+fn openssh(count: u64, early: EarlyReplies) -> Session {
     let settings = NearSettings {
+        early,
         is_openssh: true,
         ..NearSettings::default()
     };
@@ -428,7 +429,7 @@ fn numbers(names: &[Name]) -> Vec<u64> {
 
 #[test]
 fn download_of_a_folder_takes_a_tenth_of_a_round_trip_for_each_file() {
-    let mut session = openssh(FILES);
+    let mut session = openssh(FILES, EarlyReplies::Held);
     let order = numbers(&session.list());
     assert!(!order.is_sorted(), "the order is that of the server");
     let measured = round_trips(&mut session, |session| {
@@ -442,7 +443,7 @@ fn download_of_a_folder_takes_a_tenth_of_a_round_trip_for_each_file() {
 #[test]
 fn download_by_a_pattern_takes_few_round_trips_for_each_file() {
     // `get *` sends LSTAT in the order of the listing, and STAT and OPEN in the order of the names.
-    let mut session = openssh(FILES);
+    let mut session = openssh(FILES, EarlyReplies::Held);
     let mut order = numbers(&session.list());
     let measured = round_trips(&mut session, |session| {
         for number in &order {
@@ -459,7 +460,7 @@ fn download_by_a_pattern_takes_few_round_trips_for_each_file() {
 
 #[test]
 fn upload_of_a_folder_takes_a_round_trip_for_each_file() {
-    let mut session = openssh(0);
+    let mut session = openssh(0, EarlyReplies::All);
     let measured = round_trips(&mut session, |session| {
         for number in 0..FILES {
             session.put(number, false).expect("the file is right");
@@ -475,7 +476,7 @@ fn upload_of_a_folder_takes_a_round_trip_for_each_file() {
 #[test]
 fn failed_open_is_reported_after_its_early_answer() {
     for preserves in [false, true] {
-        let mut session = openssh(0);
+        let mut session = openssh(0, EarlyReplies::All);
         session.pair.server.traits.failing_open = Some(2);
         for (number, failed) in [(0, 0), (1, 1), (2, 1), (3, 1)] {
             session.put(number, preserves).expect("a failure is seen");

@@ -21,7 +21,7 @@ use sftp::Rope;
 
 use super::{
     WireError,
-    frame::{Frame, header, put_header},
+    frame::{CODED, DETACHED, Frame, header, put_header},
 };
 
 /// Encoder of the data of a channel, and the frames that wait for their data.
@@ -292,12 +292,6 @@ impl DataDecoder {
         self.ready.is_empty()
     }
 }
-
-/// Type of frames with coded data.
-pub(super) const CODED: u8 = 13;
-
-/// Type of frames whose data are in earlier frames.
-pub(super) const DETACHED: u8 = 14;
 
 /// Minimum number of data bytes for coding. Fewer bytes stay in their frame.
 pub(super) const CODED_MIN_BYTES: usize = 512;

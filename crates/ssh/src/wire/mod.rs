@@ -7,9 +7,10 @@
 pub(crate) mod channel;
 mod coded_data;
 mod frame;
+mod frame_stream;
 pub(crate) mod session;
 
-pub(crate) use frame::{FrameReader, FrameWriter};
+pub(crate) use frame_stream::{FrameReader, FrameWriter};
 
 use net::target::{Host, HostPort};
 
