@@ -36,7 +36,7 @@ fn a_copy_says_what_is_wrong_with_its_command_line() {
             &["ftp://me:secret@localhost/x"],
             "must not contain a password",
         ),
-        (&["sftp://localhost/x"], "\"sftp\" is no scheme"),
+        (&["smb://localhost/x"], "\"smb\" is no scheme"),
         (&["ftp://localhost:70000/x"], "is no server"),
         (
             &["ftp://localhost/x", "--gateway", "nowhere"],
