@@ -308,7 +308,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Formats the protocol as a word before the direction of a transfer. Plain text means FTP.
+/// Formats the protocol as a word that precedes the direction in a line about a transfer. Plain
+/// text means FTP.
 impl fmt::Display for FileProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -124,8 +124,8 @@ impl Receiver {
     }
 }
 
-/// Maximum delay of an acknowledgement. Linux uses this value as its minimum delay. The standard
-/// permits up to 500 ms.
+/// Maximum delay of an acknowledgement. The value is the lower limit of this delay in Linux. The
+/// standard permits up to 500 ms.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(40);
 
 #[cfg(test)]

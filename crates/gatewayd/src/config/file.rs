@@ -225,7 +225,7 @@ pub(super) struct FtpSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsSection {
-    /// Beginning of TLS with a client.
+    /// Moment at which TLS with a client starts.
     ///
     /// Values: `"off"`, `"explicit"`, `"implicit"`, `"pass-through"`.
     pub(super) mode: Spanned<String>,

@@ -269,7 +269,8 @@ impl ConfigError {
     }
 }
 
-/// If the error is a missing permission to read a file, adds the user of this process to its text.
+/// If the error states that this process may not read a file, adds the user of the process to the
+/// message.
 pub(crate) fn name_gateway_user(error: String) -> String {
     if !error.ends_with(&io::Error::from(Errno::EACCES).to_string()) {
         return error;

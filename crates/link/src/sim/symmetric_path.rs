@@ -63,8 +63,8 @@ impl SymmetricPath {
         self.with(self.path(), self.path(), Duration::ZERO, seed)
     }
 
-    /// Returns a simulation on this path for several flows. A random delay of up to one packet's
-    /// sending time prevents patterns between equal senders.
+    /// Returns a simulation on this path for several flows. Each packet gets a random delay of up
+    /// to the sending time of one packet. Identical senders therefore do not synchronise.
     pub fn shared(&self, seed: u64) -> Crowd {
         self.with(self.path(), self.path(), self.packet_time(), seed)
     }

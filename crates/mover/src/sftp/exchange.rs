@@ -435,5 +435,5 @@ const REQUESTS_MAX: usize = 4096;
 /// Minimum length in bytes of a piece that is sent without a copy.
 const BATCH_BYTES: usize = 16 * 1024;
 
-/// Maximum time between a failed write and the reason for the end of its channel.
+/// Maximum time to wait, after a failed write, for the message with the reason.
 const REASON_DELAY: Duration = Duration::from_millis(200);

@@ -122,8 +122,8 @@ impl TcpStreamRecord {
             || is_other(&self.receiver.info, &self.sender.info)
     }
 
-    /// Returns whether the client's address or port at the peer differs from the address or port at
-    /// the client. The cause is address translation or a proxy.
+    /// Returns whether the peer sees another address or port of the client than the client itself
+    /// has. The cause is address translation or a proxy.
     pub fn is_translated(&self) -> bool {
         let (client, peer) = self.client_and_peer();
         client.local != peer.remote || client.remote != peer.local

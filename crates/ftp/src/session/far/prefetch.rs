@@ -16,7 +16,7 @@ pub(super) struct Prefetch {
     /// Whether the session sends no prefetched commands.
     is_off: bool,
     questions: VecDeque<(QuestionCause, QuestionSubject)>,
-    /// Prefetched commands sent since the latest event that permitted them.
+    /// Commands that were prefetched since the latest event that permits prefetching.
     asked: Vec<QuestionSubject>,
     /// Whether the server has refused one of the commands in `asked`.
     has_refused: bool,
