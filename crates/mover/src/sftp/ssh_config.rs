@@ -580,6 +580,7 @@ Host *
             let _ = config(&text).resolve(&host, None);
         }
 
+        // No value has a slash, because Include would read files of this machine.
         #[test]
         fn arbitrary_lines_have_settings(
             lines in prop::collection::vec(
@@ -588,7 +589,7 @@ Host *
                         "Host", "Match", "Include", "HostName", "User", "Port", "IdentityFile",
                         "StrictHostKeyChecking", "IdentityAgent", "all", "host",
                     ]),
-                    "[ =\t\"*?!%a-z0-9#,/]{0,20}",
+                    "[ =\t\"*?!%a-z0-9#,]{0,20}",
                 ),
                 0..20,
             ),
