@@ -47,7 +47,7 @@ pub(super) struct DataEncoder {
 enum Flush {
     /// After a short wait, because more data of the same content probably follow.
     Soon,
-    /// As soon as no further frame is in the queue.
+    /// When the queue contains no further frame.
     Idle(EncodeScope),
     /// Before further data.
     Part,
