@@ -42,7 +42,7 @@ pub(super) struct DataEncoder {
     is_sending: bool,
 }
 
-/// Time at which data that wait are coded.
+/// Time at which the encoder codes waiting data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flush {
     /// After a short wait, because more data of the same content probably follow.
@@ -135,6 +135,8 @@ impl DataEncoder {
     /// Returns the data that must be coded now. `is_all` selects all data.
     fn scope(&self, is_all: bool) -> Option<EncodeScope> {
         let is_waiting = !self.waiting.is_empty();
+        // Many short frames may follow the data within the wait.
+        let is_all = is_all || self.waiting.len() >= WAITING_MAX;
         match self.flush {
             Flush::Part if self.data_bytes > self.part_end => Some(EncodeScope::Part),
             Flush::Idle(scope) if is_all && is_waiting => Some(scope),
@@ -251,7 +253,8 @@ impl DataDecoder {
         Ok(())
     }
 
-    /// Returns the frame of a `DETACHED` frame with this body, or the first piece of it.
+    /// Returns the frame that a `DETACHED` frame with this body describes, or the first piece of
+    /// the described frame.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the data have not arrived.
@@ -296,12 +299,15 @@ impl DataDecoder {
 /// Minimum number of data bytes for coding. Fewer bytes stay in their frame.
 pub(super) const CODED_MIN_BYTES: usize = 512;
 
-/// Number of bytes of the type and the length of the data in a `DETACHED` frame.
+/// Number of bytes of two fields in a `DETACHED` frame: the type, and the length of the data.
 const DETACHED_FIELDS_BYTES: usize = 5;
 
-/// Minimum number of bytes in a frame for which more data probably follow at once. Clients write
-/// and read large files in packets of 16 KiB and more.
+/// Number of data bytes from which a frame counts as a part of a large file. More data probably
+/// follow such a frame at once. Clients write and read large files in packets of 16 KiB and more.
 const BULK_MIN_BYTES: usize = 16 * 1024;
+
+/// Maximum number of frames that wait for further data.
+const WAITING_MAX: usize = 1024;
 
 /// Maximum number of decoded bytes whose frames have not arrived. Before a sender sends the frames
 /// of some data, it codes at most a list of chunks (2 MiB) and a block.

@@ -238,3 +238,21 @@ async fn frames_whose_data_are_missing_are_malformed() {
     let error = read_all(uncoded).await.expect_err("no coding");
     assert_eq!(error, WireError::UnknownType(CODED));
 }
+
+#[tokio::test]
+async fn short_frames_behind_waiting_data_are_bounded() {
+    let links = Links::start();
+    let (mut send, _recv) = links.stream(Bytes::new()).await;
+    let mut encoder = DataEncoder::new(&StreamCoding::without_chunks(true), &counters());
+    let mut queue = VecDeque::new();
+    encoder.push_stream(DATA, &noise(BULK_MIN_BYTES, 1));
+    let short_frame = Bytes::from(frame(DATA, &[7]));
+    for _ in 0..3 * WAITING_MAX {
+        encoder.push_frame(short_frame.clone(), true);
+        let coded = encoder.code(false, &mut send, &mut queue).await;
+        coded.expect("an open stream");
+        assert!(encoder.waiting.len() < WAITING_MAX);
+    }
+    let sent = queue.iter().filter(|part| **part == short_frame).count();
+    assert!(sent > 2 * WAITING_MAX, "{sent} short frames sent");
+}
