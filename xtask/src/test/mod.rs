@@ -4,6 +4,7 @@
 //! with other tests for the processor. Tests in `namespaces` need network namespaces, and tests in
 //! `installed` need programs of Debian's packages. All other tests run in parallel, on any machine.
 
+mod examples;
 mod programs;
 mod suites;
 
@@ -13,7 +14,7 @@ use anyhow::Result;
 
 use crate::{
     Failure, eval, packages,
-    shell::{cargo, read_lines},
+    shell::{cargo, read_lines, root},
 };
 use programs::{Program, Tier};
 use suites::{Origin, Suites, timed};
@@ -144,9 +145,12 @@ fn workspace(arguments: &[&str], suites: &mut Suites) -> Result<()> {
     read("workspace", "", &command, suites)
 }
 
-/// Runs the examples in the documentation. Cargo also starts all test programs, since it can then
-/// reuse their build. The filter excludes the tests of these programs.
+/// Runs the examples in the documentation, if it contains any. Cargo also starts all test programs,
+/// since it can then reuse their build. The filter excludes the tests of these programs.
 fn documentation(suites: &mut Suites) -> Result<()> {
+    if !examples::exist(&root().join("crates"))? {
+        return Ok(());
+    }
     let command = [
         "test",
         "--workspace",

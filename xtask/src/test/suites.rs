@@ -306,8 +306,8 @@ pub(super) fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     (what(), began.elapsed())
 }
 
-/// Number of passed tests for which one flaky test is permitted. A flaky test passes only in a
-/// later attempt.
+/// Number of passed tests for each permitted flaky test. A flaky test passes only in a later
+/// attempt.
 const TESTS_PER_FLAKY: u64 = 200;
 
 /// Returns the `NAME` in a line `test NAME ... FAILED`.
