@@ -2,9 +2,11 @@
 
 A tree goes up, is not moved twice, and comes down again; a sync deletes; a killed upload is resumed. Passwords, keys and agents log
 in. A wrong password and an unknown or changed host key are named, and no credential reaches the server. The process of `--peer`
-listens on no socket.
+listens on no socket. An agent that is killed and a fleet whose worker is killed copy each file once.
 """
 
+import contextlib
+import json
 import os
 import random
 import shutil
@@ -25,6 +27,8 @@ SERVERS, WAYS = ["OpenSSH", "dropbear", "ProFTPD"], ["direct", "gateway", "peer"
 # Listeners with a target, and one without.
 PORTS, CHOICE_PORT = {"OpenSSH": 2361, "dropbear": 2362, "ProFTPD": 2363}, 2364
 FILES, FILES_QUICK = 3000, 300
+KILLS, JOB_FILES = 3, 60
+NATS_PORT = 4223
 
 
 class SftpMover(Mover):
@@ -341,3 +345,92 @@ def test_the_far_gateway_checks_the_host_key_and_the_process_listens_nowhere(mov
     finally:
         with open(far, "w") as file:
             file.write(known)
+
+
+@only_openssh
+def test_an_agent_copies_each_file_of_a_watched_folder_once(mover, place, world, tmp_path):
+    dice = random.Random(5)
+    source, calls, script = tmp_path / "hot", tmp_path / "calls", tmp_path / "on-file"
+    source.mkdir()
+    script.write_text(f'#!/bin/sh\necho "$LONGHAUL_PATH" >> {calls}\n')
+    script.chmod(0o755)
+    words = [word.removeprefix("--").replace("-", "_") for word in mover.options()]
+    keys = "".join(f"{key} = {json.dumps(value)}\n" for key, value in zip(words[::2], mover.options()[1::2]))
+    config = tmp_path / "jobs.toml"
+    config.write_text(f'[agent]\nstate = {json.dumps(str(tmp_path / "state"))}\n[[job]]\nname = "hot"\n'
+                      f'from = {json.dumps(str(source))}\nto = {json.dumps(mover.url("hot"))}\nwatch = true\nsettle = "1 s"\n'
+                      f"remove_source = true\non_file = [{json.dumps(str(script))}]\n{keys}")
+    expected, name = {}, f"agent-{mover.way}"
+    with jobs_environment(world, place, mover):
+        for _ in range(KILLS):
+            world.start(name, "a", world.longhaul, "agent", "--config", str(config))
+            for _ in range(JOB_FILES // KILLS):
+                content = dice.randbytes(dice.choice([0, 100, 20_000, 3_000_000]))
+                expected[f"file {len(expected):03}"] = content
+                (source / f"file {len(expected) - 1:03}").write_bytes(content)
+                time.sleep(0.1)
+            world.kill(name)
+        world.start(name, "a", world.longhaul, "agent", "--config", str(config))
+        try:
+            world.wait(lambda: not os.listdir(source), "the watched folder is empty", 60)
+        finally:
+            world.stop(name)
+    assert contents(mover.server.file("hot")) == expected
+    assert sorted(calls.read_text().splitlines()) == sorted(expected)
+
+
+@only_openssh
+@pytest.mark.needs("nats-server")
+def test_a_fleet_copies_each_file_although_a_worker_is_killed(mover, place, world, tmp_path):
+    dice = random.Random(6)
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.mkdir()
+    for number in range(4 * JOB_FILES):
+        (source / f"file {number:03}").write_bytes(dice.randbytes(dice.randrange(200_000)))
+    with jobs_environment(world, place, mover, LONGHAUL_NATS=f"nats://127.0.0.1:{NATS_PORT}"):
+        nats, workers = f"nats-{mover.way}", [f"worker-{mover.way}-{number}" for number in range(3)]
+        world.start(nats, "a", "nats-server", "-a", "127.0.0.1", "-p", str(NATS_PORT), "-js", "-sd", str(tmp_path / "nats"))
+
+        def jobs(*arguments, check=True):
+            ran = world.run(world.longhaul, "jobs", *arguments, capture_output=True, text=True,
+                            env={**os.environ, **world.environment})
+            assert ran.returncode == 0 or not check, f"{arguments}: {ran.stderr}"
+            return ran.stdout.strip() if ran.returncode == 0 or "there is no pool" in ran.stderr else None
+        try:
+            world.wait(lambda: jobs("ls", check=False) is not None, "the server of NATS answers")
+            for worker in workers[:2]:
+                world.start(worker, "a", world.longhaul, "jobs", "worker", "--name", worker)
+            for ends in [(str(source), mover.url("fleet")), (mover.url("fleet"), str(back))]:
+                job = jobs("submit", *mover.options(), *ends)
+                if ends[0] == str(source):
+                    time.sleep(0.5)
+                    world.kill(workers[0])
+                    world.start(workers[2], "a", world.longhaul, "jobs", "worker", "--name", workers[2])
+                world.wait(lambda: json.loads(jobs("show", "--json", job))["state"] == "done", f"{ends} is done", 180)
+            for worker in workers[1:]:
+                world.stop(worker)
+        finally:
+            world.stop(nats)
+    expected = contents(source)
+    assert contents(mover.server.file("fleet")) == expected
+    assert contents(back) == expected
+
+
+@contextlib.contextmanager
+def jobs_environment(world, place, mover, **more):
+    """Gives agents and workers the home folder and the password, and no SSH agent."""
+    before = world.environment
+    world.environment = {**before, "HOME": place.home, "LONGHAUL_PASSWORD": mover.server.password, "SSH_AUTH_SOCK": "", **more}
+    try:
+        yield
+    finally:
+        world.environment = before
+
+
+def contents(folder):
+    """The contents of the files in a folder, by name."""
+    found = {}
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "rb") as file:
+            found[name] = file.read()
+    return found
