@@ -70,7 +70,7 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // Processes inside the sites may outlive this value, but they lose their network here.
+        // Processes inside the sites may outlive this value, but this drop removes their network.
         let _ = self.links[0].delete_link(INDEX);
     }
 }

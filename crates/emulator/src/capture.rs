@@ -120,8 +120,8 @@ pub(super) struct CaptureTap {
     pub(super) site: Site,
     snap: usize,
     wanted: u64,
-    /// Start of the capture, according to the monotonic clock, and as time since 1970. Packet times
-    /// are computed from the monotonic clock, and therefore never decrease.
+    /// Start of the capture in two forms: the time of the monotonic clock, and the time since 1970.
+    /// Packet times are computed from the monotonic clock, and therefore never decrease.
     epoch: (Instant, Duration),
     batch: PacketBatch,
     batch_begun: Instant,

@@ -2,8 +2,8 @@
 
 use super::frame::{ETHERNET_BYTES, IpVersion, Transport};
 
-/// Returns the sum of `bytes` as big-endian words, before [`fold`]. If the number of bytes is odd,
-/// the last byte counts as a high byte.
+/// Returns the sum of the big-endian words in `bytes`. [`fold`] reduces the sum to 16 bits. If the
+/// number of bytes is odd, the last byte counts as a high byte.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     let (quads, rest) = bytes.as_chunks::<4>();
     let quads: u64 = quads

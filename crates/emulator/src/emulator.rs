@@ -249,7 +249,7 @@ impl EmulatorLoop {
     fn obey(&mut self) -> bool {
         let _ = self.wake.read();
         while let Ok(order) = self.inbox.try_recv() {
-            // The thread that sent an order may no longer wait for the reply.
+            // The thread that sent the order has possibly stopped waiting for the reply.
             match order {
                 ThreadOrder::Configure(direction, config, reply) => {
                     let path_direction = direction.path_direction();
@@ -397,7 +397,7 @@ impl FrameBuffer {
 }
 
 /// Minimum time between two reads of the sockets while frames arrive. The first frame after a pause
-/// is read at once. Every other frame is read with a delay of at most this time.
+/// is read at once. All further frames are read with a delay of at most this time.
 const RECEIVE_GAP: Duration = Duration::from_micros(100);
 
 /// Maximum number of frames read from one site before the thread reads from the opposite site.

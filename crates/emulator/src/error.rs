@@ -63,8 +63,8 @@ impl WanError {
         }
     }
 
-    /// Returns a function for `map_err` on calls that create namespaces. It adds the setting that
-    /// forbids namespaces to the error.
+    /// Returns a function for `map_err` on calls that create namespaces. The function finds out
+    /// which setting forbids namespaces, and names it in the error.
     pub(super) fn namespace<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |source| {
             let source = source.into();

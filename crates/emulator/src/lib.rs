@@ -257,7 +257,7 @@ impl Wan {
 /// TCP payload of a 1500-byte packet with timestamps.
 const SEGMENT_BYTES: u64 = 1448;
 
-/// Bytes of receive buffer that the kernel uses for a full packet.
+/// Bytes that a full packet uses in the receive buffer.
 const FULL_PACKET_MEMORY_BYTES: u64 = 2304;
 /// Minimum size of a TCP buffer: one page, like the kernel's default.
 const TCP_BUFFER_MIN_BYTES: u64 = 4096;

@@ -44,8 +44,8 @@ pub struct OverloadCounters {
     pub receive_drops: u64,
     /// Number of frames that the kernel refused to send.
     pub send_failures: u64,
-    /// Number of packets that were late. A packet is late if the first packet of its batch was
-    /// delivered more than 0.5 ms after its time. The coalescing time does not count as delay.
+    /// Number of packets in late batches. A batch is late if its first packet was delivered more
+    /// than 0.5 ms after its time. The coalescing time does not count as delay.
     pub late_packets: u64,
     /// Longest delay of a packet beyond its time and the coalescing time, in microseconds.
     pub latest_us: u64,
@@ -69,10 +69,9 @@ pub struct ThreadReport {
 }
 
 impl WanReport {
-    /// Returns whether the machine has distorted the path. There are three possible reasons. The
-    /// machine, and not the emulated path, has lost packets. More than 1 % of the packets were
-    /// late. The thread had no idle time. Measurements then depend on the machine more than on the
-    /// path.
+    /// Returns whether the machine has distorted the path. Measurements then depend on the machine
+    /// more than on the path. The result is true if the machine lost packets, more than 1 % of
+    /// packets were late, or the thread had no idle time.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions
@@ -85,8 +84,8 @@ impl WanReport {
     }
 
     /// Returns whether the machine has distorted the path since an earlier report of the same
-    /// emulator. There are two possible reasons. The machine, and not the emulated path, has lost
-    /// packets. More than 1 % of the packets were late.
+    /// emulator. The result is true if the machine lost packets that the emulated path kept, or if
+    /// more than 1 % of the packets were late.
     pub fn distorted_since(&self, earlier: &Self) -> bool {
         let directions = earlier.directions.iter().zip(&self.directions);
         directions.into_iter().any(|(before, after)| {

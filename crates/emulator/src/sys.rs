@@ -189,8 +189,8 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Size of the receive buffer in bytes. It holds about 100 ms of packets at 1 Gbit/s, including the
-/// kernel's overhead for each packet.
+/// Size of the receive buffer in bytes. The buffer holds about 100 ms of packets at 1 Gbit/s,
+/// including the kernel's overhead for each packet.
 const SOCKET_BUFFER_BYTES: i32 = 32 << 20;
 
 /// Real-time priority of the emulator's thread. It is above ordinary threads, and below the

@@ -173,7 +173,7 @@ impl Topology {
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        // Processes inside the sites may outlive this value, but they lose their network here.
+        // Processes inside the sites may outlive this value, but this drop removes their network.
         for site in Site::BOTH {
             let _ = self.hub_link.delete_link(hub_index(site));
         }

@@ -182,7 +182,7 @@ pub(super) fn delay() -> Result<Vec<CalibrationRow>, LoadError> {
         let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
         let name = offloaded(offload);
         // Without real-time priority, the emulator waits for a processor like an ordinary thread.
-        // In that case only the tenth of the packets with the least delay must be on time.
+        // In that case only the fastest tenth of the packets must be on time.
         let (share, rank) = if report.thread.real_time {
             ("median", delays.len() / 2)
         } else {

@@ -56,7 +56,7 @@ pub enum CalibrationVerdict {
     /// The difference exceeds the permitted bound.
     Beyond,
     /// No result: the difference exceeds the bound, but the emulator reports that the machine was
-    /// too slow or lost packets.
+    /// too slow, or that it lost packets.
     MachineLate,
 }
 
