@@ -38,7 +38,7 @@ pub struct PathSpec {
     pub loss: f64,
     /// Fraction of packets with one flipped bit, from 0 to 1.
     pub corruption: f64,
-    /// Fraction of packets that skip the propagation delay and so overtake others, from 0 to 1.
+    /// Fraction of packets, from 0 to 1, that skip the propagation delay and so overtake others.
     pub reordering: f64,
     /// Fraction of packets that arrive twice, from 0 to 1.
     pub duplication: f64,
@@ -228,10 +228,10 @@ impl Cell {
     }
 }
 
-/// Shortest time for which a competing flow sends before a trial, for short paths.
+/// Minimum time for which a competing flow sends before a trial. It applies to short paths.
 const NEIGHBOUR_HEAD_START: Duration = Duration::from_secs(3);
-/// Round trips for which a competing flow sends before a trial. In this time the flow's congestion
-/// control finds its rate on a path without loss.
+/// Number of round trips during which a competing flow sends before a trial. In this time the
+/// flow's congestion control finds its rate on a path without loss.
 const NEIGHBOUR_HEAD_START_ROUND_TRIPS: u32 = 30;
 
 impl fmt::Display for PathSpec {
@@ -308,8 +308,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Formats the protocol as a word that precedes the direction in a line about a transfer. Plain
-/// text means FTP.
+/// Formats the protocol as a word that precedes the direction in a line about a transfer. For FTP,
+/// the word is empty.
 impl fmt::Display for FileProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -53,7 +53,7 @@ pub struct GatewayPlan {
     pub allow: Vec<String>,
     /// Address of the admin interface, used by both gateways.
     pub admin: SocketAddr,
-    /// Whether gateway B has a mover with an embedded near gateway as another peer. The mover's key
+    /// Whether gateway B has another peer: a mover with an embedded near gateway. The mover's key
     /// is in [`Gateways::mover_key`].
     pub knows_mover: bool,
 }

@@ -95,7 +95,7 @@ mod tests {
         kill_tree(&mut shell);
     }
 
-    /// Returns whether a process exists that has not exited.
+    /// Returns whether the process exists and has not exited.
     fn is_running(process: u32) -> bool {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         stat.rsplit_once(')')

@@ -43,8 +43,8 @@ pub(super) fn missing() -> Option<String> {
     })
 }
 
-/// Returns whether a user id exists in a user namespace with the content `map` of `uid_map`
-/// (user_namespaces(7)).
+/// Returns whether a user namespace contains a user id. `map` is the content of the namespace's
+/// file `uid_map` (user_namespaces(7)).
 fn contains_id(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u32>);
@@ -62,7 +62,7 @@ impl SftpServer {
     /// Creates keys, host keys and settings in `folder`, starts the server at site B, and waits
     /// until it accepts connections. The home folder of the account is `files`.
     ///
-    /// The near gateway shows the host key of the server at `listener`.
+    /// At `listener`, the near gateway shows the host key of the server.
     pub(super) fn start(
         wan: &Wan,
         folder: &Path,

@@ -387,8 +387,8 @@ fn start(
     command.spawn().context("starting a process")
 }
 
-/// Records the link's processes at both sites with perf, and prints the functions that take their
-/// time.
+/// Records the link's processes at both sites with perf, and prints the functions that use the most
+/// processor time.
 fn profile(place: &SiteConnection, job: &MoverTask, folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let recordings = ["sending", "receiving"].map(|side| folder.join(format!("{side}.perf")));

@@ -174,7 +174,7 @@ fn plain(
                 continue;
             }
         };
-        // For an incomplete upload, the bytes on the server's disk count. Bytes in the client's
+        // An incomplete upload is measured by the bytes on the server's disk. Bytes in the client's
         // kernel may not have arrived.
         let bytes = match direction {
             TrialDirection::Up if !outcome.is_complete => files.uploaded_bytes()?,

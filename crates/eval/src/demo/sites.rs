@@ -56,8 +56,8 @@ impl DemoSites {
             site.name = format!("demo-{}-{}", std::process::id(), site.name);
         }
         let wan = Wan::up(config)?;
-        // If the permission is missing, the kernel's defaults are sufficient. The table shows the
-        // result.
+        // If the process has no permission for this call, the kernel's defaults are sufficient. The
+        // table shows the result.
         let _ = wan.prepare_tcp(TCP_BUFFER);
         Ok(Self {
             place: SiteSetup::Namespaces(Box::new(wan)),

@@ -40,8 +40,8 @@ impl DemoRow {
         BitRate::from_transfer(self.bytes, self.elapsed)
     }
 
-    /// Returns the time for all of `size`. For an aborted transfer, the time is projected from the
-    /// rate that the transfer reached.
+    /// Returns the time for a complete transfer of `size`. For an aborted transfer, the time is
+    /// projected from the rate that the transfer reached.
     fn full_time_s(&self, size: ByteCount) -> f64 {
         if self.is_complete {
             self.elapsed.as_secs_f64()

@@ -103,7 +103,8 @@ pub(crate) fn run(
         }
     };
     if is_complete {
-        // The clone of the socket would keep the data connection open, so the client shuts it down.
+        // The clone of the socket would keep the data connection open. The client therefore shuts
+        // the connection down.
         if transfer.direction == TrialDirection::Up {
             socket
                 .shutdown(Shutdown::Write)

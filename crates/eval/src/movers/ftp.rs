@@ -111,7 +111,7 @@ fn transfer_all(
     let expected = stage.content.hash(size);
     for (number, outcome) in outcomes {
         let uploaded = stage.server_file(&stage::name(TrialDirection::Up, number));
-        // For an incomplete upload, the bytes in the server's file count. Bytes in the client's
+        // An incomplete upload is measured by the size of the server's file. Bytes in the client's
         // kernel have not arrived.
         bytes += match (work.direction, outcome.is_complete) {
             (TrialDirection::Up, false) => uploaded.metadata().map_or(0, |file| file.len()),

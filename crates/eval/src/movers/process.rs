@@ -110,6 +110,6 @@ impl Drop for BackgroundProcess {
 /// Timeout for a server to start listening.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval of the checks whether a program has exited. It limits the resolution of the measured
-/// time.
+/// Interval at which the evaluation checks whether a program has exited. The interval limits the
+/// resolution of the measured time.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(2);

@@ -1,8 +1,8 @@
 //! Plans: the cells, the programs to compare, and the number of repetitions. A plan is read from a
 //! TOML file and checked once.
 //!
-//! Each `[[cells]]` section stands for all combinations of its values. A cell that several sections
-//! contain runs only once.
+//! Each `[[cells]]` section stands for all combinations of its values. A cell runs only once, even
+//! if several sections contain it.
 
 mod section;
 
@@ -48,7 +48,7 @@ pub struct PlanError {
     message: String,
 }
 
-/// Message of an error in a plan, after its byte range in the plan's text.
+/// An error in a plan: its byte range in the plan's text, and its message.
 type PlanProblem = (Range<usize>, String);
 
 impl EvaluationPlan {

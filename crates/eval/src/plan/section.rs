@@ -237,7 +237,7 @@ impl CellSection {
     }
 
     /// Checks the programs to compare. Movers require a number of threads, and permit only one
-    /// client. Other programs permit no threads, and only FTP.
+    /// client. Other programs permit only FTP, and no number of threads.
     fn check_sides(&self, sides: &[Side], protocol: FileProtocol) -> Result<(), &'static str> {
         let movers = sides.iter().filter(|side| side.is_mover()).count();
         let fetching = sides.iter().filter(|side| side.fetches_by(protocol));

@@ -130,8 +130,8 @@ impl EvaluationReport {
         rows.find(|row| row.side == side && row.cell == *cell)
     }
 
-    /// Returns one sentence for each trial that did not complete. A trial in which users had
-    /// failures has a separate sentence about them.
+    /// Returns one sentence for each trial that did not complete. If users had failures in a trial,
+    /// a separate sentence states these failures.
     fn misses(&self) -> Vec<String> {
         let mut misses = Vec::new();
         for row in &self.rows {

@@ -33,7 +33,7 @@ fn figures_are_medians_of_the_records() {
     let text = report.markdown();
     // The ideal 3.2 s divided by 4, 5 and 6 s.
     assert!(text.contains("0.640 (0.533..0.800), 160.0"), "{text}");
-    // The trials were aborted after the same times, with a tenth of the bytes.
+    // These trials were aborted after the times of the complete trials, with a tenth of the bytes.
     assert!(text.contains("0.064 (0.053..0.080), 16.0"), "{text}");
     assert!(text.contains("13 trials"), "{text}");
     assert!(

@@ -153,7 +153,7 @@ impl SftpAccess<'_> {
     }
 }
 
-/// Returns words as one text, from which a shell gets the same words.
+/// Joins words to one text, which a shell splits into the same words.
 fn joined(words: Vec<String>) -> String {
     let words = words.iter().map(String::as_str);
     shlex::try_join(words).expect("no NUL is in a path of a temporary folder")
