@@ -24,7 +24,7 @@ pub struct Behaviour {
     pub hides: Option<&'static str>,
     /// Directory that the server refuses to list.
     pub unreadable: Option<&'static str>,
-    /// Whether each directory contains a directory `loop` that is the directory itself.
+    /// Whether each directory contains an entry `loop` that leads to the directory itself.
     pub has_loops: bool,
     /// Whether the server ends the connection after the log-in.
     pub ends_after_login: bool,
@@ -47,7 +47,7 @@ pub struct Behaviour {
     pub download_step_delay: Duration,
     /// Additional delay before each step of the second download.
     pub second_download_step_delay: Duration,
-    /// Index of the download that the server aborts, counted from 1, and the number of steps that
+    /// Download that the server aborts: its number, counted from 1, and the number of steps that
     /// the server sends before the abort.
     pub breaks_download: Option<(usize, usize)>,
     /// Reply to a download command during another download. With `None`, the server permits

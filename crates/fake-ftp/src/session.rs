@@ -30,8 +30,8 @@ pub(crate) struct Session {
     rest: usize,
     /// Path of the file to rename, from `RNFR`.
     from: Option<String>,
-    /// Whether the client was waiting, without a further command, when the server sent the last
-    /// final reply. Always false if the server does not record batches.
+    /// Whether the client had sent no further command when the server sent the last final reply.
+    /// Always false if the server does not record batches.
     client_waits: bool,
     /// Argument of the last `USER`.
     user: String,
