@@ -78,7 +78,7 @@ pub enum MessageError {
 }
 
 impl Message {
-    /// Decodes a message. The last token of the subject determines its kind.
+    /// Decodes a message. The last token of the subject determines the kind of the message.
     ///
     /// # Errors
     /// [`MessageError`] if the message is invalid.

@@ -93,8 +93,8 @@ impl PoolQueue {
     }
 
     /// Marks the claim as waiting for another attempt. `failure` is the reason why this attempt
-    /// failed. `None` means that this worker was interrupted. Such an attempt does not count.
-    /// Returns whether this worker still had the claim.
+    /// failed. `None` means that this worker was interrupted. An interrupted attempt does not
+    /// count. Returns whether this worker still had the claim.
     ///
     /// # Errors
     /// [`QueueError`] if the server cannot be reached.

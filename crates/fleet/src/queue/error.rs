@@ -17,7 +17,7 @@ pub enum QueueError {
     /// The pool does not exist. The first submitted job or the first worker creates the pool.
     #[error("there is no pool {0}: it is made by the first job or worker")]
     NoPool(String),
-    /// The server has JetStream disabled.
+    /// JetStream is disabled at the server.
     #[error(
         "the NATS server {0} has no JetStream: start it with nats-server -js, or add jetstream {{}} to its configuration"
     )]

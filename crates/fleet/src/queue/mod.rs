@@ -114,8 +114,8 @@ impl PoolQueue {
         made.map_err(QueueError::refused("make the consumer"))
     }
 
-    /// Re-creates streams that the server has lost, for example because it restarted with an empty
-    /// disk. Returns the consumer, and whether a stream or the consumer was missing.
+    /// Re-creates streams that the server has lost, for example in a restart with an empty disk.
+    /// Returns the consumer, and whether a stream or the consumer was missing.
     ///
     /// # Errors
     /// [`QueueError`] if the server refuses a request or cannot be reached.
@@ -172,8 +172,8 @@ impl PoolQueue {
         }
     }
 
-    /// Puts a message into the queue. The server drops a message with the same key and the same
-    /// `attempt` as a recent message.
+    /// Puts a message into the queue. If a recent message had the same key and the same `attempt`,
+    /// the server drops the new message.
     ///
     /// # Errors
     /// [`QueueError`] if the server does not confirm the message.
@@ -248,7 +248,8 @@ impl PoolQueue {
             }
             match self.records.put(job, &record, revision).await? {
                 WriteOutcome::Stored(_) => return Ok(Some(record)),
-                // Another worker has changed the record first, so the change is applied again.
+                // Another worker has changed the record first, so `change` is applied to the newer
+                // record.
                 WriteOutcome::Conflict => {}
             }
         }

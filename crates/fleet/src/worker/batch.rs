@@ -37,8 +37,8 @@ impl WorkerContext {
                 Err(error) => return TaskOutcome::Failed(chain(&error)),
             }
         }
-        // The settle time was checked by the listing, which has left out files that programs may
-        // still be writing.
+        // The listing has checked the settle time, and has left out files that programs may still
+        // be writing.
         job.plan.settle_s = 0;
         let suffix = job.moving.partial_suffix.take();
         let [old_parts @ .., own_parts] = &part_names(&job, &files, task, suffix.as_deref())[..]

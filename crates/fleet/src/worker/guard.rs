@@ -61,7 +61,7 @@ impl WorkerContext {
             Box::pin(async move {
                 tokio::select! {
                     biased;
-                    // The wait also ends if the sender is dropped, because the work has then ended.
+                    // The wait also ends when the work ends, because the sender is then dropped.
                     _ = stopped.wait_for(Option::is_some) => false,
                     holds = holds => holds,
                 }
@@ -72,7 +72,7 @@ impl WorkerContext {
     /// Sends progress messages to the server, so that the server does not deliver the message to
     /// another worker.
     async fn report_progress(&self, task: &ClaimedWork<'_>) {
-        // With this interval, two of three progress messages may be lost.
+        // With this interval, the loss of two of three progress messages does no harm.
         let mut ticks = ticks(self.ack_wait / 3);
         loop {
             ticks.tick().await;
