@@ -167,8 +167,8 @@ impl fmt::Display for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb.as_str();
         let plain = PLAIN_VERBS.contains(&verb);
-        // An unknown verb may contain a password, because a server may ignore the bytes before the
-        // password.
+        // Part of an unknown verb may be a password, because a server may ignore the bytes before
+        // that part.
         f.write_str(if plain || SECRET_VERBS.contains(&verb) {
             verb
         } else {

@@ -76,7 +76,7 @@ impl LineSplitter {
 
     fn no_newline(&mut self) -> Option<SplitLine> {
         self.searched = self.buffer.len();
-        // The additional byte is the CR of a line that has the maximum length.
+        // The additional byte is for the CR at the end of a line of maximum length.
         if self.discarding || self.buffer.len() > self.max_bytes + 1 {
             self.buffer.clear();
             self.searched = 0;

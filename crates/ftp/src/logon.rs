@@ -37,7 +37,7 @@ pub enum LogonError {
 
 impl Logon {
     /// Parses the argument of `USER`. The formats are `name@host`, `name@host:port`,
-    /// `name@[v6]:port` and `name@host port`. The separator `%` may replace `@`. After a space, an
+    /// `name@[v6]:port` and `name@host port`. The separator `%` may replace `@`. A space and an
     /// account on the gateway may follow each format. The gateway has no accounts and ignores that
     /// text.
     ///
@@ -60,8 +60,8 @@ impl Logon {
     }
 }
 
-/// Returns the host and the port, without the text that follows them. A number after the host and a
-/// space is the port, unless the host already has a port.
+/// Returns the host and the port, without the text that follows them. If a host without a port is
+/// followed by a space and a number, the number is the port.
 fn without_account(server: &[u8]) -> &[u8] {
     let Some(space) = server.iter().position(|&b| b == b' ') else {
         return server;

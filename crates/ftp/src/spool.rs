@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A data connection that carries bytes starts with a header of eight bytes in big-endian order.
-//! The header is the offset of the first byte in the file.
+//! The header is the offset in the file at which the following bytes begin.
 
 use std::fmt;
 

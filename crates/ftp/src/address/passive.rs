@@ -27,7 +27,7 @@ pub enum EpsvArgument {
     V4,
     /// `2`: IPv6.
     V6,
-    /// `ALL`: the client will send no other command for data connections than `EPSV`.
+    /// `ALL`: the client announces that it requests all later data connections with `EPSV`.
     All,
     /// Any other argument.
     Unknown,
@@ -65,7 +65,7 @@ fn pasv_port(text: &[u8]) -> Option<u16> {
     let mut numbers: Vec<u32> = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.iter().position(u8::is_ascii_digit) {
-        // A run of numbers that ends without a comma is not the address.
+        // If no comma follows the earlier numbers, they are not the address.
         if rest[..start].trim_ascii() != b"," {
             numbers.clear();
         }

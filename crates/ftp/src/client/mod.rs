@@ -1,8 +1,8 @@
 //! The client's half of a control connection. The caller may send several commands before the first
 //! reply arrives. The module matches each reply with its command.
 //!
-//! The module handles bytes only. The caller owns sockets, TLS and timers. File names are bytes, so
-//! the caller can request a listed name in every character set.
+//! The module handles bytes only. The caller owns sockets, TLS and timers. File names are bytes in
+//! any character set. The caller can therefore request every listed file.
 
 mod features;
 mod reply;
@@ -165,8 +165,8 @@ impl FtpClient {
         self.waiting.is_empty() && self.open.is_empty() && self.lines.is_empty()
     }
 
-    /// Returns the number of commands without a final reply. The server's expected greeting counts
-    /// as one command.
+    /// Returns the number of commands without a final reply. Until the server's greeting arrives,
+    /// the greeting counts as one command.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }

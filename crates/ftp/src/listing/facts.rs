@@ -60,7 +60,7 @@ fn read_kind(value: &[u8]) -> Option<EntryKind> {
     if is(b"dir") {
         return Some(EntryKind::Directory);
     }
-    // "OS.unix=slink:target" (ProFTPD, Pure-FTPd), "OS.unix=symlink".
+    // Servers report a link as "OS.unix=slink:target" (ProFTPD, Pure-FTPd) or "OS.unix=symlink".
     let lower = value.to_ascii_lowercase();
     for prefix in [&b"os.unix=slink"[..], b"os.unix=symlink"] {
         if lower.starts_with(prefix) {

@@ -35,8 +35,8 @@ pub enum ServerRequest {
         id: CommandId,
         /// Number of the data connection.
         transfer: TransferId,
-        /// Whether the client already has a reply from the near gateway. If the server then
-        /// refuses, the client receives the refusal as the reply to its transfer command.
+        /// Whether the client already has a reply from the near gateway. If so, a refusal by the
+        /// server becomes the reply to the client's transfer command.
         answered: bool,
     },
 }
@@ -58,8 +58,8 @@ pub enum MessageToNear {
     AnsweredAhead,
     /// The server sent no reply to this command, and the client has sent further commands.
     LeftUnanswered(CommandId),
-    /// The server's reply to a prefetched command, which the far gateway sent before any client
-    /// request.
+    /// The server's reply to a prefetched command. The far gateway sent this command before any
+    /// client requested it.
     Prefetched {
         /// Subject of the prefetched command.
         subject: QuestionSubject,

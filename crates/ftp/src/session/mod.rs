@@ -1,10 +1,10 @@
 //! The two halves of an FTP session, and its [`data`] connections. The near gateway, beside the
 //! client, runs the [`near`] half. The far gateway, beside the server, runs the [`far`] half.
 //!
-//! The far half sends the server one command at a time, except for commands that may be sent during
-//! a transfer. The far half tags each reply line with its command and its transfer. The near half
-//! relays the lines, and inserts the gateway's own replies in order. The near half holds back a
-//! successful final reply of a transfer until the data have been delivered. The halves exchange
+//! The far half sends one command at a time to the server, except for commands that may be sent
+//! during a transfer. The far half tags each reply line with its command and its transfer. The near
+//! half relays the lines, and inserts the gateway's own replies in order. The near half holds back
+//! a successful final reply of a transfer until the data have been delivered. The halves exchange
 //! only [`MessageToFar`] and [`MessageToNear`].
 
 pub mod data;

@@ -10,7 +10,7 @@ pub(crate) struct Quirks {
     /// Behaviour of the server at a prefetched `SYST`, `FEAT` or `PWD`. The gateway sends these
     /// commands before the client does.
     pub(crate) at_question: AtQuestion,
-    /// Whether the last line of a multi-line reply has another code than the first line.
+    /// Whether the first and last lines of a multi-line reply have different codes.
     pub(crate) ends_with_other_code: bool,
     pub(crate) abort: AtAbort,
     /// Whether the server accepts `PROT` only after the log-in.
@@ -25,8 +25,8 @@ pub(crate) struct Quirks {
     pub(crate) is_silent: bool,
     /// Whether replies to other commands have the same code as the reply to `FEAT`.
     pub(crate) has_odd_codes: bool,
-    /// A prefetched command to which the server sends a refusal or a wrong code, and the line of
-    /// that reply.
+    /// Prefetched command that the server refuses, or answers with a wrong code. The second text is
+    /// the line of that reply.
     pub(crate) odd_answer: Option<(&'static str, &'static str)>,
     /// Time that the server takes for each third command. Transfers and prefetched commands are not
     /// counted.

@@ -115,8 +115,8 @@ impl SimulatedServer {
         let is_forgetful = rng.chance(20);
         let mut quirks = Quirks::new(rng);
         if (is_serial || quirks.skips_empty) && quirks.abort == AtAbort::Unknown {
-            // Such a server would read the ABOR a minute later. The refusal of the ABOR would then
-            // look like the refusal of the next command.
+            // With these properties, the server would read the ABOR a minute later. Its refusal of
+            // the ABOR would then look like a refusal of the next command.
             quirks.abort = AtAbort::Answers;
         }
         let keeps_user_for = Duration::from_secs(others.pick(&[0, 0, 2, 10, 40]));

@@ -16,7 +16,7 @@ pub struct FarDataSetup {
     pub is_accepted: bool,
     /// Timeout: the gateway resets the data connection if no byte moves for this time.
     pub stall_timeout: Duration,
-    /// Whether the data connection uses TLS. If the server then ends a download without
+    /// Whether the data connection uses TLS. If so, and the server ends a download without
     /// close_notify, the far gateway reports the truncation to the near gateway.
     pub has_tls: bool,
 }
@@ -127,7 +127,7 @@ enum Timer {
     Grace,
     /// Timeout for the server's reply if the server has reset the connection before the first byte.
     Doubt,
-    /// Time of the next check whether any bytes have moved.
+    /// Time at which the machine next checks whether any bytes have moved.
     Stall,
 }
 
@@ -386,8 +386,8 @@ impl FarData {
         // For an upload, an end of file from the server has no meaning.
         let is_upload = self.direction == Some(DataDirection::Upload);
         if self.is_lost && !is_upload {
-            // The failed write has consumed the error of a reset. The next read therefore reports
-            // an end of file.
+            // The failed write has consumed the error that reports a reset. The next read therefore
+            // reports an end of file.
             return self.break_off("the server stopped reading".to_owned());
         }
         if is_truncated && self.setup.has_tls && !is_upload {
@@ -527,8 +527,8 @@ const DOUBT_TIMEOUT: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
-    /// Returns the events of an upload under TLS whose server sends a fatal alert. If `has_ended`
-    /// is set, the gateway has already sent the end of the upload.
+    /// Returns the events of a TLS upload during which the server sends a fatal alert. If
+    /// `has_ended` is set, the gateway has already sent the end of the upload.
     fn alerted(has_ended: bool) -> Vec<FarDataEvent> {
         let now = Duration::ZERO;
         let mut data = FarData::new(FarDataSetup {

@@ -3,9 +3,9 @@
 //!
 //! A gateway joins a TCP connection, the *leg*, with a link stream. Bytes move in two directions:
 //! *outbound* from the leg to the stream, *inbound* from the stream to the leg. A machine handles
-//! no bytes. A machine receives events of the leg and the stream, and orders of its session. The
-//! machine decides which direction moves, when an end of file is passed on, and when the leg and
-//! the stream are reset.
+//! no bytes. A machine receives events from the leg and the stream, and orders from its session.
+//! The machine decides which direction moves, when an end of file is passed on, and when the leg
+//! and the stream are reset.
 //!
 //! The caller owns sockets, streams and the clock. After each call, the caller calls `poll` until
 //! it returns `None`. The caller moves bytes as `outbound` and `inbound` demand. At the time of
@@ -160,8 +160,8 @@ pub trait DataMachine {
     /// Returns the state of the direction from the stream to the TCP connection.
     fn inbound(&self) -> DataFlow;
 
-    /// Whether the stream is open, but the TCP connection or its TLS is not open yet. The driver
-    /// must then detect the end of the stream.
+    /// Whether the stream is open, but the TCP connection or its TLS is not open yet. If so, the
+    /// driver must detect the end of the stream.
     fn awaits_leg(&self) -> bool {
         false
     }

@@ -23,12 +23,12 @@ pub struct NearDataSetup {
     /// Method by which the data connection is opened.
     pub opening: DataOpening,
     /// Whether the gateway connects to the client's port for an upload before the server has
-    /// accepted the command. Several uploads may then run in parallel, and no upload waits a round
-    /// trip for its data connection.
+    /// accepted the command. If so, several uploads may run in parallel, and no upload waits a
+    /// round trip for its data connection.
     pub dials_early: bool,
     /// Whether the data connection uses TLS.
     pub has_tls: bool,
-    /// Whether client and server both use TLS. If the client then ends an upload without
+    /// Whether client and server both use TLS. If so, and the client ends an upload without
     /// close_notify, the near gateway reports the truncation to the far gateway.
     pub reports_truncation: bool,
     /// Timeout: the gateway resets the data connection if no byte moves for this time.
@@ -124,8 +124,8 @@ enum Outbound {
 /// State of the direction from the link to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inbound {
-    /// The gateway sends the client no byte and no end of file before the reply that announces the
-    /// transfer.
+    /// The gateway sends neither bytes nor an end of file to the client before the reply that
+    /// announces the transfer.
     Held,
     Relaying,
     /// The gateway is sending the end of file to the client.
@@ -142,9 +142,10 @@ enum Inbound {
 enum Timer {
     /// Timeout for the client to connect.
     Expiry,
-    /// Time of the next check for bytes from a client that has closed its control connection.
+    /// Time at which the machine next checks for bytes from a client that has closed its control
+    /// connection.
     Quiet,
-    /// Time of the next check whether any bytes have moved.
+    /// Time at which the machine next checks whether any bytes have moved.
     Stall,
     /// Time at which the gateway stops reading discarded bytes from the client.
     Discard,
@@ -410,7 +411,7 @@ impl NearData {
         self.finish_if_over();
     }
 
-    /// Whether the client of a failed download may still connect. The client can then read the
+    /// Whether the client of a failed download may still connect. If so, the client can read the
     /// bytes that the server sent before the failure. The server's reply can arrive before the
     /// client's connection is open.
     fn may_still_connect(&self) -> bool {
@@ -612,8 +613,8 @@ pub const EXPIRY: Duration = Duration::from_secs(60);
 /// takes one round trip.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// Time that a client has for reading the final reply before the gateway closes its data
-/// connection.
+/// Time limit for a client to read the final reply. When it expires, the gateway closes the
+/// client's data connection.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Time limit that starts with the final reply to an upload. In this time, the end of the server's
@@ -623,8 +624,8 @@ const SERVER_END: Duration = Duration::from_millis(100);
 /// Time limit for a server's reply after the server closed its data connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Number of successive checks without a byte after which the gateway aborts a disconnected
-/// client's upload. Ten checks take one second.
+/// Number of successive checks that find no new byte. After these checks, the gateway aborts a
+/// disconnected client's upload. Ten checks take one second.
 const QUIET_CHECKS: u32 = 10;
 const QUIET_CHECK: Duration = Duration::from_millis(100);
 

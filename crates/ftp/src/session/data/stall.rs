@@ -10,7 +10,7 @@ use super::DataProgress;
 pub(super) struct StallDetector {
     timeout: Duration,
     since: DataProgress,
-    /// Number of checks that found no moved byte. The detector counts only checks of an upload
+    /// Number of checks that detected no progress. The detector counts only checks of an upload
     /// whose bytes the peer may still be writing.
     rests: u32,
 }
@@ -42,7 +42,7 @@ impl StallDetector {
 
     /// Checks an upload whose progress only the peer can measure. The peer may still be writing the
     /// bytes from a spool to a slow server. Returns an error text only if more than [`RESTS_MAX`]
-    /// checks find no moved byte.
+    /// checks detect no progress.
     pub(super) fn check_awaited(&mut self, progress: DataProgress) -> Option<String> {
         let stalled = self.check(progress)?;
         self.rests += 1;
@@ -50,8 +50,7 @@ impl StallDetector {
     }
 }
 
-/// Maximum number of checks without a moved byte. With a timeout of one hour, 24 checks take one
-/// day.
+/// Maximum number of checks without progress. With a timeout of one hour, 24 checks take one day.
 const RESTS_MAX: u32 = 24;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::{
     session::{TransferId, data::far::FarDataEvent},
 };
 
-/// Data connections of one session that are open, or whose transfer has no final reply yet.
+/// Data connections of one session. Each of them is open, or its transfer has no final reply yet.
 #[derive(Debug, Default)]
 pub(super) struct DataConnections {
     connections: BTreeMap<TransferId, Connection>,
@@ -70,8 +70,8 @@ impl DataConnections {
         self.report(id)
     }
 
-    /// Handles an event of the data connection. If the event completes the report on a successful
-    /// upload, returns whether all bytes were written.
+    /// Handles an event of the data connection. If the event shows whether all bytes of a
+    /// successful upload were written, returns this result.
     pub(super) fn on_event(&mut self, id: TransferId, event: FarDataEvent) -> Option<bool> {
         let connection = self.connections.get_mut(&id)?;
         match event {
@@ -98,7 +98,7 @@ impl DataConnections {
         connection.is_some_and(|c| !c.is_upload && !c.is_closed)
     }
 
-    /// Whether any data connection of the session is not closed.
+    /// Whether at least one data connection of the session is not closed yet.
     pub(super) fn any_open(&self) -> bool {
         self.connections.values().any(|c| !c.is_closed)
     }

@@ -18,8 +18,8 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct DuplicateDetector {
-    /// Subject of the latest prefetched command, and the first line of the reply. `None` after a
-    /// reply that starts with another line.
+    /// Latest prefetched command that has a reply: its subject, and the first line of the reply.
+    /// `None` once a reply with a different first line has arrived.
     answer: Option<(QuestionSubject, Vec<u8>)>,
 }
 

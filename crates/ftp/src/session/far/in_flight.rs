@@ -18,8 +18,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct InFlight {
     entries: VecDeque<CommandInFlight>,
-    /// Index of the command to whose reply the arriving lines belong. `None` if the lines belong to
-    /// no command, or if no reply is arriving.
+    /// Index of the command that the arriving reply answers. `None` if no reply is arriving, or if
+    /// the arriving lines belong to no command.
     answering: Option<usize>,
     tracker: ReplyTracker,
     duplicate: DuplicateDetector,
@@ -58,9 +58,11 @@ pub(super) enum ExpectedReply {
     /// The reply to `TYPE`. The flag is set if the client already has a reply from the near
     /// gateway.
     Type(ReplyBuffer, bool),
-    /// The reply to a prefetched command, which the gateway sent before any client request.
+    /// The reply to a prefetched command. The gateway sent this command before any client requested
+    /// it.
     Question(Question),
-    /// The reply to one command of the repeated log-in, and the reply class that the log-in needs.
+    /// The reply to one command of the repeated log-in. For the log-in to continue, the reply must
+    /// have this class.
     Relogin(ReplyClass, ReplyBuffer),
     /// No reply: the last attempt to log in again has failed, and the session waits before the next
     /// attempt. The pause ends when this duration has passed since the first attempt.
@@ -164,7 +166,7 @@ impl InFlight {
         self.entries.push_back(CommandInFlight { id, verb, expect });
     }
 
-    /// Whether the session waits for no reply.
+    /// Whether the session no longer waits for any reply.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.iter().all(CommandInFlight::is_late)
     }

@@ -21,7 +21,7 @@ pub enum FarInput<'a> {
     /// Address of the listening socket for the server's data connection. `None` if the socket could
     /// not be opened.
     Listening(Option<SocketAddr>),
-    /// Reply line for the client after [`FarOutput::Spool`].
+    /// Answer to [`FarOutput::Spool`]: the reply line for the client.
     Spooled(&'a str),
     /// The client closed its control connection without an error.
     ClientGone,
@@ -121,9 +121,8 @@ pub struct FarSetup {
 /// Deviations of a server from the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerTraits {
-    /// Whether the server does not reply correctly to prefetched commands: the server never
-    /// replies, replies late, or ends the session. The gateway sends a prefetched command before
-    /// any client request.
+    /// Whether the server mishandles prefetched commands: it never replies, replies late, or ends
+    /// the session. The gateway sends a prefetched command before any client requests it.
     pub dislikes_questions: bool,
     /// Whether the server refuses `PASV` and `EPSV` but accepts `PORT` or `EPRT`.
     pub lacks_passive: bool,

@@ -89,19 +89,18 @@ pub struct FarSession {
     /// Number of a command in flight that may make the server forget `PBSZ` and `PROT`.
     forgets_protection: Option<CommandId>,
     connections: DataConnections,
-    /// Whether the session sends no prefetched commands, because the server does not reply to them
-    /// correctly.
+    /// Whether the session avoids prefetching, because the server mishandles prefetched commands.
     dislikes_questions: bool,
     substitute: Substitute,
     log_in: LogInRecord,
-    /// The latest request, and the log-in record as it was before that request. `None` if the
-    /// request must not be sent on another connection.
+    /// The latest request, with a copy of the log-in record as it was before this request. `None`
+    /// if the request must not be sent on another connection.
     resendable: Option<(ServerRequest, LogInRecord)>,
     /// A line that may be the last line of its reply. The next line, or a timeout, shows whether
     /// the reply has ended.
     doubtful: Option<(Vec<u8>, LinePosition)>,
-    /// Sum of two numbers: commands sent to the server, and inputs that do not come from the near
-    /// gateway. The sum identifies waits for the server.
+    /// Number of commands sent to the server plus number of inputs that do not come from the near
+    /// gateway. The sum identifies each wait for the server.
     heard: u64,
     /// Lines of replies to `ABOR` that arrived before the replies to earlier commands. The session
     /// holds these lines back.
@@ -202,7 +201,7 @@ impl FarSession {
         self.out.pop_front()
     }
 
-    /// Whether a transfer has no final reply yet.
+    /// Whether a transfer still waits for its final reply.
     pub fn transfer_running(&self) -> bool {
         self.in_flight.transfers().next().is_some()
     }
@@ -430,7 +429,7 @@ impl FarSession {
         }
     }
 
-    /// Sends the client a reply of the gateway itself.
+    /// Sends the gateway's own reply to the client.
     fn answer(&mut self, id: CommandId, transfer: Option<TransferId>, text: &str) {
         self.relay_early(Some(id));
         let code = text

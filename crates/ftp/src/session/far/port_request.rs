@@ -20,7 +20,7 @@ pub(super) struct PortRequest {
     /// Command to send if the server refuses `asked`, or if the reply to `asked` contains no
     /// readable port.
     other: Option<PortCommand>,
-    /// Whether the server supports none of the commands sent so far.
+    /// Whether the server has rejected every command so far as unsupported.
     is_unknown: bool,
     pub(super) held: ReplyBuffer,
 }
@@ -43,7 +43,7 @@ pub(super) enum PortAnswer {
     /// The server refuses all commands that open a port. The gateway must listen for the server's
     /// connection instead.
     NoPassive {
-        /// Whether the server supports none of the commands.
+        /// Whether the server has rejected every command as unsupported.
         is_unknown: bool,
     },
     /// The server refuses the data connection. Relay these lines.

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Prefetch {
     logged_in: bool,
-    /// Whether the session sends no prefetched commands.
+    /// Whether prefetching is off in this session.
     is_off: bool,
     questions: VecDeque<(QuestionCause, QuestionSubject)>,
     /// Commands that were prefetched since the latest event that permits prefetching.
@@ -132,8 +132,8 @@ impl Prefetch {
     /// to an earlier prefetched command.
     ///
     /// The function returns `true` only after the server has refused a prefetched command. In
-    /// addition, this reply must have the code of another prefetched command, or be a refusal of
-    /// `PWD`. Such a refusal is suspicious, because every server supports `PWD`.
+    /// addition, this reply must have the code of a successful reply to another prefetched command,
+    /// or be a refusal of `PWD`. Such a refusal is suspicious, because every server supports `PWD`.
     pub(super) fn is_out_of_step(&mut self, subject: QuestionSubject, code: ReplyCode) -> bool {
         let is_refusal = code.class() == ReplyClass::Failed;
         let mut others = self.asked.iter().filter(|it| **it != subject);
@@ -150,7 +150,7 @@ impl Prefetch {
         self.questions.clear();
     }
 
-    /// Whether no prefetched command is queued.
+    /// Whether the queue of prefetched commands is empty.
     pub(super) fn is_done(&self) -> bool {
         self.questions.is_empty()
     }

@@ -59,7 +59,7 @@ impl ServerProtection {
         }
     }
 
-    /// Whether the negotiation is complete. The session may then send the client's commands.
+    /// Whether the negotiation is complete. If so, the session may send the client's commands.
     pub(super) fn is_done(&self) -> bool {
         self.step == PendingAnswer::Done
     }

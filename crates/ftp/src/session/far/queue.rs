@@ -97,7 +97,7 @@ impl RequestQueue {
         Some(request)
     }
 
-    /// Returns the number of the first command for whose reply the client waits.
+    /// Returns the number of the first command whose reply the client still awaits.
     pub(super) fn first_unanswered(&self) -> Option<CommandId> {
         let mut requests = self.requests.iter();
         requests.find_map(|request| match request {

@@ -31,8 +31,8 @@ impl FarSession {
         }
     }
 
-    /// Ends a reply whose last line has another code than its first line. The code of the last line
-    /// then counts as the code of the reply.
+    /// Ends a reply whose first and last lines have different codes. The code of the last line then
+    /// counts as the code of the reply.
     pub(super) fn end_doubtful(&mut self) {
         let Some((line, position)) = self.doubtful.take() else {
             return;
@@ -278,7 +278,7 @@ impl FarSession {
                     let next = self.protection.greeted();
                     self.protect(next);
                 } else {
-                    // A server with such a greeting does not accept the session.
+                    // The greeting is not a success, so the server does not accept the session.
                     self.server_refused = true;
                 }
                 None
@@ -298,8 +298,8 @@ impl FarSession {
                 })
             }
             ExpectedReply::Transfer { transfer, begun } => {
-                // Without TLS, the data of a successful transfer may have arrived although no 1yz
-                // reply preceded.
+                // Without TLS, the data of a successful transfer may have arrived although the
+                // server sent no 1yz reply.
                 let is_over = code.class() != ReplyClass::Completed || self.protection.is_private();
                 if !begun && is_over {
                     self.order(transfer, FarDataOrder::Unlisten);

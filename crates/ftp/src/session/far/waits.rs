@@ -31,8 +31,8 @@ impl FarSession {
         })
     }
 
-    /// Returns the number that identifies the wait for the reply to `entry`. Lines that arrive do
-    /// not restart the wait for a prefetched command.
+    /// Returns the number that identifies the wait for the reply to `entry`. If the command was
+    /// prefetched, arriving lines do not restart the wait.
     fn number_for(&self, entry: &CommandInFlight) -> u64 {
         match &entry.expect {
             ExpectedReply::Question(question) => question.wait,

@@ -34,7 +34,7 @@ pub(super) fn edit_reply(reply: &[u8], offers_tls: bool) -> Vec<u8> {
 /// Whether the gateway relays a line of the server. The gateway removes features that concern the
 /// server's control connection.
 fn is_kept(line: &[u8]) -> bool {
-    // Features are indented. Servers that do not indent them put the code before them.
+    // Most servers indent the features. Other servers put the reply code before each feature.
     let feature = match line {
         [b' ', rest @ ..] => rest.trim_ascii_start(),
         [b'2', b'1', b'1', b'-', rest @ ..] => rest.trim_ascii_start(),

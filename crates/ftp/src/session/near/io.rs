@@ -62,13 +62,13 @@ pub enum NearOutput {
     Connect {
         /// Number of the client's logon command.
         id: CommandId,
-        /// Account, and server of the account.
+        /// Account and its server.
         logon: Logon,
     },
     /// Send this message to the far gateway.
     Send(MessageToFar),
-    /// Open a link stream for a data connection. Then send the far gateway this request for the
-    /// data connection.
+    /// Open a link stream for a data connection. Then send this request for the data connection to
+    /// the far gateway.
     OpenData {
         /// Number of the data connection.
         transfer: TransferId,

@@ -4,9 +4,9 @@
 //! Outputs are bytes for the client, messages for the far gateway, and orders for data connections.
 //!
 //! The caller owns sockets and link streams. After each [`NearSession::handle`], the caller must
-//! call [`NearSession::poll`] until it returns `None`. The caller must pass client lines only while
-//! [`NearSession::wants_client`] is true. The caller must pass messages only while
-//! [`NearSession::wants_far`] is true.
+//! call [`NearSession::poll`] until it returns `None`. The caller may pass client lines only while
+//! [`NearSession::wants_client`] is true, and messages only while [`NearSession::wants_far`] is
+//! true.
 //!
 //! Two barriers protect the order. The client receives data only after the `1yz` reply to the
 //! transfer. The client receives the final `2yz` reply only after complete delivery of the data and
@@ -183,7 +183,7 @@ impl NearSession {
         self.transfers.is_running()
     }
 
-    /// Whether no command and no transfer waits for its final reply.
+    /// Whether all commands and transfers have received their final replies.
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty() && !self.is_transferring()
     }
@@ -615,7 +615,8 @@ impl NearSession {
         code: Option<u16>,
     ) {
         for (id, record) in transfers {
-            // The record needs the counters of the transfer, so the order must follow the record.
+            // The record needs the counters of the transfer. The order that ends the transfer must
+            // therefore follow the record.
             self.record(record.map(|record| TransferSummary { code, ..record }));
             self.order(id, NearDataOrder::Kill);
         }

@@ -104,7 +104,7 @@ impl PendingCommands {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Whether a transfer command has no final reply.
+    /// Whether a transfer command still waits for its final reply.
     pub(super) fn awaits_transfer(&self) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| matches!(entry, PendingEntry::Remote(_, PendingRequest::Transfer)))
@@ -126,7 +126,7 @@ impl PendingCommands {
     }
 
     /// Adds the gateway's own reply to a request for a data connection. For a passive data
-    /// connection, the reply follows when its listening socket is open.
+    /// connection, the reply follows when the listening socket is open.
     pub(super) fn answer_data(&mut self, transfer: TransferId, method: DataMethod) {
         self.entries.push_back(PendingEntry::data(transfer, method));
     }
@@ -167,7 +167,7 @@ impl PendingCommands {
     }
 
     /// Removes a command that has received its reply. If the command requested a data connection,
-    /// returns that data connection, which will not be opened.
+    /// returns the number of the data connection. This data connection will not be opened.
     pub(super) fn answered(&mut self, id: CommandId) -> Option<TransferId> {
         let is_it =
             |entry: &PendingEntry| matches!(entry, PendingEntry::Remote(other, _) if *other == id);
@@ -194,8 +194,8 @@ impl PendingCommands {
         }
     }
 
-    /// Returns the command that requested a data connection, while its listening socket is being
-    /// opened.
+    /// Returns the command that requested this data connection, if the listening socket for the
+    /// data connection is still being opened.
     pub(super) fn awaited_form(&self, transfer: TransferId) -> Option<PassiveForm> {
         self.entries.iter().find_map(|entry| match entry {
             PendingEntry::Listener(other, form) if *other == transfer => Some(*form),

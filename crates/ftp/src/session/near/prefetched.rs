@@ -11,8 +11,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct PrefetchedReplies {
     mode: SessionMode,
-    /// Whether the client is logged in. Before the log-in, a refusal may only mean that the command
-    /// requires a log-in.
+    /// Whether the client is logged in. Before the log-in, a server may refuse a command just
+    /// because the command requires a log-in.
     logged_in: bool,
     /// Whether further prefetched replies are in flight from the far gateway.
     expecting: bool,

@@ -260,7 +260,7 @@ fn the_greeting_comes_before_all_answers() {
         reply(&mut near, 0, 0, "220 ready"),
         ["> 220 ready", "> 502 gateway: TLS is not offered here"]
     );
-    // This is not a server's greeting, but the reply to the connection.
+    // The first reply reports that no server was reached. It is not a server's greeting.
     let mut near = NearSession::new(STRICT);
     assert_eq!(client(&mut near, "NOOP"), ["< NOOP"]);
     near.handle(NearInput::NotReached {
@@ -294,7 +294,7 @@ fn a_new_pasv_gives_up_the_last_one() {
 fn a_data_connection_that_expired_is_given_up_on_both_sides() {
     let mut near = prepared();
     assert_eq!(data(&mut near, NearDataEvent::Expired), ["1 Kill"]);
-    // The server reports on a data connection in use.
+    // If a transfer uses the data connection, the server's reply ends the transfer.
     let mut near = downloading();
     assert!(data(&mut near, NearDataEvent::Expired).is_empty());
 }

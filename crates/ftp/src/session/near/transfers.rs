@@ -28,7 +28,7 @@ struct Transfer {
     /// `ABOR` that the client sent before any transfer command. The session keeps the data
     /// connection until the reply to this `ABOR`.
     aborted_by: Option<CommandId>,
-    /// Whether the client sent an `ABOR` during the transfer. The session then does not wait for
+    /// Whether the client sent an `ABOR` during the transfer. If so, the session does not wait for
     /// the transfer's data.
     is_aborting: bool,
     client_ended: bool,
@@ -170,7 +170,7 @@ impl Transfers {
     }
 
     /// Handles an event of a data connection. Returns whether the session drops the data
-    /// connection. The caller must then report the drop to the far gateway, which may still wait
+    /// connection. If so, the caller must report the drop to the far gateway, which may still wait
     /// for the server's connection.
     pub(super) fn on_event(&mut self, id: TransferId, event: NearDataEvent) -> bool {
         let Some(transfer) = self.open.get_mut(&id) else {

@@ -1,5 +1,5 @@
-//! Late replies to prefetched commands, in virtual time. The tests check that the session assigns
-//! no late reply to another command, and continues after it.
+//! Late replies to prefetched commands, in virtual time. The tests check that the session never
+//! assigns a late reply to another command, and that it continues afterwards.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -212,8 +212,8 @@ fn delays() -> impl Iterator<Item = Delay> {
     in_order.into_iter().chain([Delay::Never])
 }
 
-/// Checks that each command has its own reply, before the time `max`. A command may have no reply
-/// only if the session has ended.
+/// Checks that each command has its own reply, before the time `max`. If the session has ended,
+/// commands may lack their replies.
 fn check(script: &ReplyScript, commands: &[(u32, &str, u16)], max: Duration) {
     let context = script.context();
     for (id, line, code) in commands {
@@ -274,7 +274,7 @@ fn a_late_answer_in_a_session_that_cannot_be_repeated_is_waited_for() {
     for delay in delays() {
         for (line, code) in COMMANDS {
             let mut script = ReplyScript::new("PWD", delay);
-            // The first reply, after the log-in, arrives without delay.
+            // The first reply to PWD, after the log-in, arrives without delay.
             script.prompt = 1;
             script.client(3, "CWD a");
             script.client(4, line);
