@@ -357,8 +357,9 @@ impl World {
     }
 }
 
-/// Returns a text by which a command of the client is compared with a command at the server.
-/// Commands for data ports compare as equal, since the gateway requests data ports in its own way.
+/// Returns the text by which the target compares a command of the client with a command at the
+/// server. Commands for data ports compare as equal, since the gateway requests data ports in its
+/// own way.
 fn subject(line: &str) -> &str {
     match line.split(' ').next() {
         Some("PASV" | "EPSV" | "PORT" | "EPRT") => "a data port",

@@ -18,8 +18,8 @@ use units::ByteCount;
 
 use crate::Tape;
 
-/// Runs one input. It contains a flag that makes the endpoint open a connection, and the datagrams
-/// that arrive.
+/// Runs one input, which contains a flag and the arriving datagrams. The flag makes the endpoint
+/// open a connection.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let has_endpoint = tape.byte() & 1 == 1;

@@ -11,8 +11,8 @@ use optimiser::{
 
 use crate::{Tape, optimiser_pair};
 
-/// Runs one input. It contains a flag that enables reports of chunks, the size of the pieces, and
-/// the frames.
+/// Runs one input, which contains a flag, the size of the pieces, and the frames. The flag enables
+/// reports of chunks.
 pub fn run(data: &[u8]) {
     let mut tape = Tape::new(data);
     let reports_chunks = tape.byte() & 1 == 1;

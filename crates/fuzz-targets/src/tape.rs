@@ -11,7 +11,7 @@ impl<'a> Tape<'a> {
         Self(bytes)
     }
 
-    /// Returns whether no bytes remain.
+    /// Returns whether all bytes have been removed.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
