@@ -228,10 +228,10 @@ async fn order_elsewhere(State(socket): State<Arc<str>>) -> (StatusCode, String)
 /// Permits the request only to a program on this machine that is not a browser.
 ///
 /// # Errors
-/// The client is on another machine, or is a browser.
+/// An error response if the client is on another machine, or is a browser.
 fn check_program(from: &PageClient, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-    // A browser adds a header that contains the requesting page or the purpose. No page needs this
-    // request.
+    // A browser adds a header with the requesting page, or with the purpose of the request. No page
+    // of the dashboard needs this request.
     let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
     let is_here = from.is_local() && from.address.ip().to_canonical().is_loopback();
     if !is_here || is_browser {

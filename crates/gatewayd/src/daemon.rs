@@ -268,7 +268,8 @@ pub async fn run(
             }
         }
     };
-    // From here on, requests fail immediately. A reload that was requested meanwhile is not lost.
+    // From here on, requests fail immediately. If a reload request is already in the channel, the
+    // process that replaces this process receives the request.
     let is_asked = reload_receiver.try_recv().is_ok();
     drop((reload_receiver, upgrade_receiver, sockets));
     let mut socket_left = None;

@@ -9,8 +9,8 @@ use crate::config::Config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ListenerId {
     pub(crate) address: SocketAddr,
-    /// Kind and index of the listener if its configured port is 0. The system then chooses the
-    /// port.
+    /// Kind and index of the listener if its configured port is 0. In this case, the system chooses
+    /// the port.
     chosen: Option<(&'static str, usize)>,
 }
 

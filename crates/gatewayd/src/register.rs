@@ -201,7 +201,7 @@ impl Register {
     /// Returns the register as text, in the form that [`parse`](Self::parse) accepts.
     ///
     /// # Errors
-    /// If a time is too late for an integer of TOML.
+    /// If the number of seconds of a time is too large for an integer of TOML.
     pub fn print(&self) -> io::Result<String> {
         toml::to_string(self).map_err(io::Error::other)
     }
@@ -222,8 +222,8 @@ impl Register {
     }
 
     /// Reads the register file, applies `change`, and replaces the file atomically. If another
-    /// process is changing the file, waits for it first. Deletes invites that expired more than a
-    /// day ago, and removals older than 90 days.
+    /// process is changing the file, waits until that process has finished. Deletes invites that
+    /// expired more than a day ago, and removals older than 90 days.
     ///
     /// # Errors
     /// [`RegisterChangeError`] if `change` fails or the file is unusable.
@@ -322,7 +322,7 @@ impl Register {
         !removed.is_empty()
     }
 
-    /// Withdraws all invites. A gateway that has already used an invite can then no longer repeat
+    /// Withdraws all invites. Afterwards, a gateway that has already used an invite cannot repeat
     /// its request.
     pub fn withdraw_invites(&mut self) {
         for invite in &mut self.invites {

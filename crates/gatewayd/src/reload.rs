@@ -155,7 +155,7 @@ impl Reloader {
     }
 
     /// Executes reload orders from the channel and from `requests`. If the program's file has been
-    /// replaced, an order from the channel means an upgrade. The function then returns.
+    /// replaced, an order from the channel means an upgrade, and the function returns.
     pub(crate) async fn serve(&mut self, requests: &mut mpsc::Receiver<ReloadRequest>) {
         loop {
             tokio::select! {

@@ -83,8 +83,8 @@ pub(super) fn limits(
     })
 }
 
-/// Returns the value of each key. The set keys use some of the streams. Each other key gets a share
-/// of the remaining streams. The share is at most the key's default.
+/// Returns the value of each key. The keys in the file use some of the streams. Each missing key
+/// gets a share of the remaining streams. The share is at most the key's default.
 fn divided(
     keys: &[Key<'_>; 3],
     memory_max: ByteCount,
@@ -144,7 +144,7 @@ fn divided(
 }
 
 /// Returns the least memory, in whole MiB, that permits `streams` streams for each of `peers`
-/// peers. Returns `None` if no amount of memory permits it.
+/// peers. Returns `None` if no amount of memory permits this number of streams.
 fn memory_for(streams: usize, peers: usize) -> Option<ByteCount> {
     let fits = |mib| link::streams_at_once(ByteCount::mebibytes(mib), peers) >= streams;
     let (mut least, mut most) = (1, 1 << 30);

@@ -85,7 +85,7 @@ pub(super) fn listener(
 
 /// Returns the coding (compression and deduplication) that an SSH listener permits.
 ///
-/// Users of SSH want to hide their content like users of TLS. The operator must therefore permit
+/// Users of SSH, like users of TLS, want to hide their content. The operator must therefore permit
 /// coding explicitly.
 pub(super) fn ssh_listener(section: &SshSection, has_store: bool) -> Result<Optimised, Problem> {
     let deduplicates = is_auto(section.dedup.as_ref())?.unwrap_or(false);

@@ -114,9 +114,9 @@ fn listener_certificate(tls: &TlsSection) -> Certificate<'_> {
 pub(super) struct Certificate<'a> {
     pub(super) cert: (&'static str, Option<&'a Spanned<PathBuf>>),
     pub(super) key: (&'static str, Option<&'a Spanned<PathBuf>>),
-    /// Part of the name of a file. If no certificate is configured, the gateway creates a
-    /// certificate in that file. The file name consists of the name of `key_file`, a dot, this part
-    /// and an extension.
+    /// Part of the file name of a self-signed certificate, which the gateway creates if no
+    /// certificate is configured. The file name consists of the name of `key_file`, a dot, this
+    /// part and an extension.
     pub(super) kept_as: &'static str,
 }
 

@@ -2,8 +2,8 @@
 //! checks across keys.
 //!
 //! The keys are a contract. Tables in `docs/configuration.md` have the type and the doc comment of
-//! each key; `cargo xtask book --write` makes them. If the check of a value needs another value,
-//! the value carries its position in the file.
+//! each key; `cargo xtask book --write` makes them. A value whose check needs a second value
+//! carries its position in the file.
 
 use std::{
     net::SocketAddr,

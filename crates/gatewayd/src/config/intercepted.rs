@@ -18,7 +18,7 @@ use net::target::{Network, ServesPattern};
 /// The servers whose connections a transparent listener intercepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Intercepted {
-    /// Each network with the indices of its peers, in the order of the file. Networks of one
+    /// Each network, with the indices of its peers in the order of the file. Networks of one
     /// address family are sorted, the longest prefix first.
     networks: Vec<(Network, Vec<usize>)>,
 }

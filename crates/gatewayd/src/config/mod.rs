@@ -140,7 +140,7 @@ pub enum LogFormat {
     Journald,
 }
 
-/// Settings of the dashboard over TLS, which serves browsers on other machines.
+/// Settings of the dashboard over TLS. This dashboard serves browsers on other machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminHttps {
     /// Address and port of the dashboard over TLS.
@@ -148,7 +148,8 @@ pub struct AdminHttps {
     /// Certificate that the dashboard sends to browsers.
     pub certificate: CertSource,
     /// Root certificates that verify client certificates. A client with a certificate from such a
-    /// root needs no token. If empty, the gateway requests no client certificate.
+    /// root needs no token. If there are no root certificates, the gateway requests no client
+    /// certificate.
     pub client_ca: Vec<CertificateDer<'static>>,
 }
 
@@ -220,8 +221,8 @@ impl Config {
         })
     }
 
-    /// Returns the root certificates that verify the dashboard's clients. If empty, the gateway
-    /// requests no client certificate.
+    /// Returns the root certificates that verify the dashboard's clients. If there are none, the
+    /// gateway requests no client certificate.
     pub(crate) fn client_ca(&self) -> &[CertificateDer<'static>] {
         let https = self.admin_https.as_ref();
         https.map_or(&[], |https| &https.client_ca)
@@ -258,8 +259,9 @@ impl Config {
 }
 
 impl ConfigError {
-    /// If the gateway has no permission to read a file, adds the gateway's user to the text. Only a
-    /// process with the rights of the gateway's user may call this function.
+    /// If the error states that the gateway may not read a file, adds the gateway's user to the
+    /// text of the error. Only a process with the rights of the gateway's user may call this
+    /// function.
     #[must_use]
     pub fn with_gateway_user(self) -> Self {
         Self {

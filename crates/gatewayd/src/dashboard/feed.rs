@@ -54,7 +54,7 @@ struct PublishedState {
 /// Changes of transfers since the previous event.
 #[derive(Serialize)]
 struct TransferChanges<'a> {
-    /// Whether `opened` contains all open transfers. A page then deletes all other transfers.
+    /// Whether `opened` contains all open transfers. If so, a page deletes all other transfers.
     is_all: bool,
     opened: Vec<&'a TransferStatus>,
     /// Progress of transfers: number, bytes up, bytes down, bits per second, limit, age in seconds,
@@ -101,14 +101,14 @@ impl EventFeed {
         if published.token.as_ref() != token || published.client_ca != client_ca {
             published.token = token.cloned();
             published.client_ca = client_ca.to_vec();
-            // The call fails if no page is open. In this case, no page must authenticate again.
+            // The call fails if no page is open. In this case, no page needs to authenticate again.
             let _ = self.changes.send(END);
         }
     }
 
     /// Disconnects all pages, so that the browsers connect again.
     pub(super) fn reconnect_pages(&self) {
-        // The call fails if no page is open. In this case, no page must connect again.
+        // The call fails if no page is open. In this case, no page needs to connect again.
         let _ = self.changes.send(END);
     }
 
@@ -251,8 +251,7 @@ fn event(name: &str, data: &impl Serialize) -> String {
 /// Time after which a page must reconnect, because its cookie or its certificate may have expired.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
-/// Maximum number of events by which a page may fall behind. The limit corresponds to about five
-/// seconds.
+/// Maximum number of unread events of a page. The limit corresponds to about five seconds.
 const BEHIND_MAX: usize = 16;
 
 /// Maximum number of open pages. The feed with names and the feed without names each permit this

@@ -81,8 +81,8 @@ impl Sample {
         )
     }
 
-    /// Returns the mean of the samples. The mean ignores unknown values. The limit is the last
-    /// known limit.
+    /// Returns the mean of the samples. The mean ignores unknown values. The field `limit` has the
+    /// last known value.
     fn mean<'a>(samples: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
         let last = samples.clone().last()?;
         let count = samples.clone().count() as f32;
@@ -155,7 +155,7 @@ impl PeerHistory {
     }
 
     /// Returns the highest rate at which the link has sent or received in the last minutes. The
-    /// function ignores the allowed rate, because it can exceed the path's capacity. It also
+    /// function ignores the allowed rate, because that rate can exceed the path's capacity. It also
     /// ignores samples in which neither the path nor a rate limit is the bottleneck. Examples are
     /// keep-alives, and transfers with a slow client or server.
     fn best_rate(&self) -> BitRate {

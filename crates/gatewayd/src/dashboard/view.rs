@@ -52,8 +52,9 @@ pub(super) struct DashboardPeer {
     transfers_open: usize,
     /// Estimated rate of one plain TCP connection on the same path. `None` if the path is unknown.
     plain_tcp_bits_per_s: Option<u64>,
-    /// Highest transfer rate of the last minutes at which the path or a rate limit was the
-    /// bottleneck. `None` if the path is unknown, or if clients and servers limited all transfers.
+    /// Highest transfer rate of the last minutes. A rate counts only if the path or a rate limit
+    /// was the bottleneck. `None` if the path is unknown, or if clients and servers limited all
+    /// transfers.
     line_bits_per_s: Option<u64>,
 }
 

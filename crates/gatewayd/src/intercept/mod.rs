@@ -4,10 +4,9 @@
 //!
 //! This module installs and removes the kernel's configuration for each transparent listener. The
 //! configuration has a table of nftables rules (`ruleset`) and policy routing (`routing`). The
-//! module runs the programs `nft` and `ip` instead of using a netlink library, because it needs
-//! only a few calls per second. Administrators can inspect the entries with the same programs.
-//! `nft` applies all changes of a call or none. The module `near` serves the intercepted
-//! connections.
+//! module runs the programs `nft` and `ip` instead of using a netlink library, because a few calls
+//! per second are enough. Administrators can inspect the entries with the same programs. `nft`
+//! applies all changes of a call or none. The module `near` serves the intercepted connections.
 
 mod follow;
 mod program;
@@ -42,8 +41,8 @@ impl Interception {
     /// that a killed gateway has left. The kernel intercepts connections as soon as the peer is up.
     ///
     /// # Errors
-    /// [`InterceptError`] names the missing program, permission or kernel feature. No rules remain
-    /// installed.
+    /// [`InterceptError`] names the missing program, permission or kernel feature. After an error,
+    /// no rules remain installed.
     pub(crate) fn start(config: &Config, link: &Link) -> Result<Self, InterceptError> {
         let mut interception = Self::install(config, &[])?;
         interception.resume(link);
@@ -83,7 +82,7 @@ impl Interception {
     }
 
     /// Stops the thread that updates the kernel. The kernel's entries remain valid for a few
-    /// seconds, in which another process can start to update them.
+    /// seconds. In this time, another process can take over the updates.
     pub(crate) fn pause(&mut self) {
         if let Some((stop, thread)) = self.follower.take() {
             // The thread may already have ended.
@@ -183,7 +182,7 @@ fn is_running(rules: &Ruleset) -> bool {
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
-/// Interval of keep-alive packets to idle peers. The gateway thereby detects the failure of a peer
-/// within a second. Clients that connect later then reach the servers directly. The packets use 3
+/// Interval of keep-alive packets to idle peers. With this interval, the gateway detects within a
+/// second that a peer has failed. New clients then reach the servers directly. The packets use 3
 /// kbit/s for each peer.
 const KEEP_ALIVE: Duration = Duration::from_millis(200);

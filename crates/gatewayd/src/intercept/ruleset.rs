@@ -119,8 +119,7 @@ impl Ruleset {
                 "  meta l4proto tcp {family} daddr {{ {networks} }} goto to_servers"
             )?;
         }
-        // Packets that servers send on connections that the gateway has opened with a client's
-        // address.
+        // Packets from servers, on connections that the gateway has opened with a client's address.
         for (family, networks) in families(&servers) {
             writeln!(
                 text,

@@ -31,7 +31,7 @@ use tracing::{debug, warn};
 use crate::config::{Config, PeerOrigin};
 use relay::status::OlderProcess;
 
-/// The serving process's sockets to older processes, and their latest reports.
+/// The serving process's sockets to older processes, and the latest reports of the older processes.
 #[derive(Debug, Default)]
 pub(crate) struct OlderProcesses {
     sockets: Mutex<BTreeMap<usize, Arc<UnixDatagram>>>,

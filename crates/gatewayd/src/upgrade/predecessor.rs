@@ -134,7 +134,7 @@ impl Predecessor {
     }
 
     /// Reports that this process is prepared, and waits for the permission to start. Returns `None`
-    /// if the old process has ended. This process may then start without permission.
+    /// if the old process has ended. In this case, this process may start without permission.
     ///
     /// # Errors
     /// If the old process continues to serve, or may still serve.
@@ -219,7 +219,8 @@ impl Inherited {
         (inherited, link_handover)
     }
 
-    /// Reports that this process serves clients, and waits until it is the gateway.
+    /// Reports that this process serves clients. Waits until the old process confirms that this
+    /// process is now the gateway.
     ///
     /// # Errors
     /// If the old process continues to serve, or may still serve.

@@ -38,8 +38,9 @@ pub(crate) struct HandoverInput<'a> {
 }
 
 /// The process that replaces this process. If the value is dropped before
-/// [`report_done`](Self::report_done), the new process receives a message to end. If the new
-/// process may already read the link's socket, it is also killed.
+/// [`report_done`](Self::report_done), the new process receives a message to end. A new process
+/// that was already permitted to start is also killed, because otherwise both processes could read
+/// the link's socket.
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: HandoverChannel,
@@ -49,15 +50,14 @@ pub(crate) struct Successor {
     build: String,
     /// Path of the program file.
     program: String,
-    /// Whether the program file has not been replaced since the start of this process.
+    /// Whether the program file is still the file from which this process was started.
     is_same_program: bool,
     /// Names of the kernel tables that the new process uses.
     pub(crate) tables: Vec<String>,
     /// Channel on which the new process sends orders to this process. `None` until the sockets have
     /// been sent.
     pub(crate) orders: Option<SuccessorOrders>,
-    /// Whether this process has permitted the new process to start. If true, the new process may
-    /// run now.
+    /// Whether this process has permitted the new process to start.
     is_begun: bool,
     is_done: bool,
 }

@@ -1,5 +1,5 @@
 //! Tests of FTPS through two gateways: TLS with the client only, with the server only, and with
-//! both. They also test the replies if TLS is not possible.
+//! both. Other tests check the replies if TLS is not possible.
 #![allow(
     clippy::disallowed_methods,
     reason = "plays the programs around the gateways"

@@ -94,7 +94,7 @@ fn a_server_that_takes_tls_1_3_only_is_connected_again_and_the_client_sees_one_s
     for _ in 0..5 {
         assert!(upload(&runtime, &mut client, &mut server, &tls));
     }
-    // The gateway remembers the trait.
+    // The gateway remembers that this server supports only TLS 1.3.
     let mut client = Control::connect(world.near.ftp[0]);
     secured_server_by(world.accept(), &runtime, |tcp| {
         tls.accept(tcp, ConnectionKind::Control)

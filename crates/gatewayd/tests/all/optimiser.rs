@@ -425,7 +425,8 @@ mod real_time {
         let bytes = noise(7, 24_000_000);
         upload(&world, &bytes);
         let (written, read) = slow_upload(&world, &bytes, 4_000_000);
-        // The tail consists of the budget and the buffers. The budget takes two of the six seconds.
+        // After the client's last byte, the server still reads the budget and the buffers. The
+        // budget takes two of the upload's six seconds.
         assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
     }
 
@@ -433,8 +434,8 @@ mod real_time {
     fn what_shrinks_drains_soon_at_a_slow_server() {
         for bytes in [text(2_000_000), vec![0; 2_000_000]] {
             let world = World::start();
-            // The tail takes at most five seconds, and the time for the bytes in the server's
-            // kernel.
+            // After the client's last byte, the server still reads for at most five seconds, plus
+            // the time for the bytes in its kernel.
             let (written, read) = slow_upload(&world, &bytes, 300_000);
             assert!(written > read.mul_f64(0.3), "{written:?} of {read:?}");
         }

@@ -248,7 +248,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
         let (_, rest) = text.split_once("public_key = \"").expect("a key");
         rest[..44].to_owned()
     };
-    // For the third gateway, the near gateway has the same key as for the second gateway.
+    // The third gateway stores the same key of the near gateway as the second gateway does.
     let of_near = near_key(&world.far.text);
     let target = target(&world);
     let third = Gateway::start(
@@ -286,7 +286,7 @@ fn peers_come_and_go_and_their_sessions_with_them() {
     let outcome = world
         .near
         .reload_and_tell(|_| format!("{head}{peer}[[ftp]]{after}"));
-    // Fewer peers have more streams each, and the limits follow.
+    // With fewer peers, each peer has more streams, so the default limits change too.
     let taken = ["[limits]", "[[peer]] \"site-b\" removed"];
     expect_taken(&outcome, &taken.map(str::to_owned));
     world

@@ -224,7 +224,8 @@ async fn clients_get_tickets_on_the_control_connection_and_none_on_data_connecti
     let mut config = client(&authority, &[&TLS13]);
     config.resumption = Resumption::store(counting.clone());
     let config = Arc::new(config);
-    // The first data connection comes before any session. The second one is resumed.
+    // At the first data connection, the client has no TLS session to resume yet. The second data
+    // connection resumes a session.
     let expected = [
         (ConnectionKind::Data, 0),
         (ConnectionKind::Control, 2),

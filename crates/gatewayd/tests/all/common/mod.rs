@@ -163,10 +163,11 @@ impl Gateway {
         self.end();
     }
 
-    /// Ends all tasks. Panics if the gateway has ended before, because it has failed.
+    /// Ends all tasks. Panics if the gateway has already ended with an error.
     ///
-    /// A runtime that ends accepts no new task. A gateway that still starts on another thread then
-    /// notices the end of its accepting task, and returns an error. This error does not count.
+    /// The shutdown of the runtime can cause another error, which does not count. The runtime
+    /// accepts no new task, so a gateway that is still starting on another thread notices the end
+    /// of its accepting task.
     fn end(&mut self) {
         let Some(runtime) = self.runtime.take() else {
             return;

@@ -141,7 +141,8 @@ fn one_gateway_becomes_a_peer_and_is_one_after_a_restart() {
         .1;
     world.far = Gateway::start(&world.folder, "b.key", rest);
     let endpoint = world.far.link.to_string().parse().expect("an endpoint");
-    // The invite has another token, so only its own key identifies the gateway.
+    // The invite has another token, so the far gateway can recognise the gateway only by the
+    // gateway's own key.
     let at = Invite::new(invite.far, &endpoint);
     let opened = world.runtime.block_on(async {
         let link = link(&at, ours);

@@ -105,7 +105,8 @@ fn a_far_gateway_speaks_the_version_of_the_hello() {
     data.stream.say(stored(&content).repeat(4));
     let mut received = vec![0; 4 * content.len()];
     data.server.read_exact(&mut received).expect("it arrives");
-    // This loop could not decode messages that version 5 does not have.
+    // If the gateway sent a message that version 5 does not have, this loop would fail to decode
+    // the message.
     loop {
         if let FarMessage::Delivered(transfer, delivered) = session.messages.next() {
             assert_eq!(transfer, data.transfer);
