@@ -41,7 +41,7 @@ struct EarlyRun {
 }
 
 impl EarlyRun {
-    /// Adds a packet to the run. A packet that several reports contain counts only once.
+    /// Adds a packet to the run. A packet counts only once, even if several reports contain it.
     fn extend(&mut self, at_s: f64) {
         if self.packets < RUN_MIN && at_s > self.full_s {
             self.packets += 1;
@@ -49,8 +49,8 @@ impl EarlyRun {
         }
     }
 
-    /// Whether the run is too long to consist of overtaking packets. `early_s` is the time by which
-    /// the packets are early.
+    /// Whether the run is too long to consist of overtaking packets. The packets are early by
+    /// `early_s` seconds.
     ///
     /// If the packets had overtaken others, the overtaken packets would have arrived by now. The
     /// duration of the whole run does not count, because the sender may have paused during the run.
@@ -71,32 +71,33 @@ impl EarlyPeriod {
 
 /// Number of recent delays that are compared.
 const COMPARED: usize = 64;
-/// Least number of delays for a result on a path without a known base delay.
+/// Minimum number of delays that a result needs if the base delay of the path is unknown.
 const COMPARED_MIN: usize = 16;
-/// Divisor of the number of compared packets. If at least as many packets as the quotient are
-/// early, the shorter delay may be the delay of the path ([`ALONE_MAX`]).
+/// Divisor of the number of compared packets. If the number of early packets reaches the quotient,
+/// the shorter delay may be the delay of the path ([`ALONE_MAX`]).
 ///
 /// If one packet in ten overtakes in each direction, one round-trip time in five is shorter. Such a
 /// path must stay below the limit.
 const OVERTAKERS_EACH: usize = 3;
-/// Multiple of the time by which packets are early. The product is a duration. If more than a few
-/// packets are early for at least this duration, their delay counts as the delay of the path.
+/// Factor of a duration. The duration is this factor times the time that an early packet saves. If
+/// more than a few packets are early for at least this duration, their delay counts as the delay of
+/// the path.
 ///
-/// After a pause, only overtaking packets arrive at first. These arrivals last for the time by
-/// which the packets are early. The rule therefore also requires at least [`COMPARED`] packets.
+/// After a pause, only overtaking packets arrive at first. These arrivals last as long as the time
+/// that an early packet saves. The rule therefore also requires at least [`COMPARED`] packets.
 const ALONE_MAX: f64 = 2.0;
-/// Limit on the counted part of a gap between two packets, as a fraction of the time by which
-/// packets are early.
+/// Limit on the counted part of a gap between two packets, as a fraction of the time that an early
+/// packet saves.
 ///
 /// During a gap the overtaken packets may still be in flight. The overtaking packets of the next
 /// burst arrive before the other packets of that burst.
 const PAUSE_PART: f64 = 0.5;
-/// Length of a run of early packets that is too long for overtaking packets. If one packet in three
-/// overtakes, such a run occurs once in 40 million packets.
+/// Length of a run of early packets that overtaking packets hardly ever reach. If one packet in
+/// three overtakes, a run of this length occurs once in 40 million packets.
 const RUN_MIN: usize = 16;
-/// Multiple of the time by which packets are early. The product is a duration. A run of [`RUN_MIN`]
-/// early packets may be followed by only early packets for longer than this duration. In that case,
-/// the early packets have not overtaken others. Overtaken packets would have arrived within this
+/// Factor of a duration. The duration is this factor times the time that an early packet saves. If
+/// only early packets arrive for longer than this duration after a run of [`RUN_MIN`] early
+/// packets, they have not overtaken others. Overtaken packets would have arrived within this
 /// duration.
 const RUN_LASTS: f64 = 1.25;
 
@@ -134,7 +135,7 @@ impl OvertakingDetector {
         let is_early = |delay_s: f64| delay_s < base_s - least_s;
         let early_s = base_s - delay_s;
         let gap_s = (at_s - self.before_s).clamp(0.0, PAUSE_PART * early_s.max(0.0));
-        // Reports repeat some packets.
+        // Reports may contain a packet again, so `at_s` may be earlier than `before_s`.
         self.before_s = self.before_s.max(at_s);
         if is_early(delay_s) {
             let row = self.early_run.get_or_insert(EarlyRun {
@@ -176,7 +177,7 @@ pub(crate) struct FirstSamples {
 }
 
 impl FirstSamples {
-    /// Returns the state after all first samples have arrived.
+    /// Returns the state in which all first samples have arrived.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self {
@@ -270,8 +271,8 @@ mod tests {
         for sent_s in [1.0, 1.044] {
             assert!(is_overtaking(sent_s, 0.045));
         }
-        // One packet in ten of a burst overtakes. The burst lasts for the time by which these
-        // packets are early.
+        // One packet in ten of a burst overtakes. The burst lasts as long as the time that these
+        // packets save.
         for number in 0..30 {
             assert!(
                 is_overtaking(1.072 + f64::from(number) * 0.0015, 0.045),
@@ -303,8 +304,8 @@ mod tests {
 
     #[test]
     fn jitter_and_queues_that_drain_are_no_overtaking() {
-        // The first packets cannot be distinguished yet, and jitter shows its least delay only
-        // gradually.
+        // The first packets cannot be distinguished yet. With jitter, a packet with almost the
+        // least delay arrives only after a while.
         assert!(detected(|number| f64::from(number * 7919 % 1000) * 5e-6).len() < 2 * COMPARED_MIN);
         assert!(detected(|number| 0.5 - f64::from(number) * 4e-5).len() < COMPARED_MIN);
     }

@@ -6,8 +6,8 @@
 //!
 //! Only time decides whether a packet is lost (RFC 8985). Each report shows a reference time:
 //! packets sent up to this time could have arrived. A packet is lost if it has not arrived, and was
-//! sent before the reference time by more than the reordering window. Spuriously lost packets
-//! extend the window.
+//! sent earlier than the reference time minus the reordering window. Spuriously lost packets extend
+//! the window.
 //!
 //! Packets are *resolved* (acknowledged or declared lost) in the order of their numbers. Counts of
 //! arrivals and losses are therefore never biased.
@@ -79,8 +79,8 @@ pub(crate) struct SentLog {
     /// Number of non-eliciting packets that are neither acknowledged nor declared lost. Most of
     /// them contain only feedback.
     reports_open: u64,
-    /// Sending time up to which every packet could certainly have been delivered, see
-    /// [`SentLog::on_report`].
+    /// Reference time, see [`SentLog::on_report`]. Every packet sent up to this time could
+    /// certainly have been delivered.
     reference: Time,
     /// Time of the last suspension of this process, or of the last change of the path. Round-trip
     /// times of packets sent earlier do not count.
@@ -96,7 +96,7 @@ pub(crate) struct SentLog {
     /// Packet number below which all packets have been checked. The reordering window of these
     /// packets has expired. They were declared lost if a report listed them as missing.
     judged_until: u64,
-    /// Reordering window at the newest report. The second field is the maximum wait for a packet.
+    /// Reordering window at the newest report. `wait_max` is the maximum wait for a packet.
     window: Duration,
     wait_max: Duration,
     /// Moving average of the lost fraction of resolved packets.
@@ -117,13 +117,13 @@ pub(crate) struct SentLog {
     steps: StepBudget,
 }
 
-/// Weight of one packet in the moving average of losses. The second value is the weight in the
+/// Weight of one packet in the moving average of losses. `RECENT_LOSS_GAIN` is the weight in the
 /// average over fewer packets.
 const LOSS_GAIN: f64 = 1.0 / 512.0;
 const RECENT_LOSS_GAIN: f64 = 1.0 / 64.0;
 /// Least reordering window. A shorter window would treat timer noise as loss.
 const REORDER_WINDOW_MIN: Duration = Duration::from_micros(500);
-/// Maximum wait for a late packet or report. If four round-trip times are longer, that time is the
+/// Maximum wait for a late packet or report. If four round-trip times are longer, they are the
 /// maximum.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Least additional wait before a packet that no report covers is declared lost.
@@ -199,7 +199,8 @@ impl SentLog {
         self.resolved
     }
 
-    /// Returns the bytes of packets that are neither acknowledged nor declared lost.
+    /// Returns the total size in bytes of the packets that are neither acknowledged nor declared
+    /// lost.
     pub(crate) fn bytes_in_flight(&self) -> u64 {
         self.bytes_in_flight
     }
@@ -350,7 +351,7 @@ impl SentLog {
             return Err(Malformed);
         }
         self.reported.insert(covered);
-        // No packet above the largest had arrived.
+        // No packet with a higher number than `largest` had arrived.
         let above = (report.largest + 1).max(self.resolved);
         self.give_up(above..next, give_up_before, false, outcome);
         report.for_each_sample(|sample| {
@@ -507,7 +508,8 @@ impl SentLog {
         let late = self.reference.since(sent.time).min(self.wait_max);
         let was_in_flight = before == PacketState::InFlight;
         if is_on_path && (!was_in_flight || now >= self.asked_until) {
-            // If no report had covered the packet, the report was late, but the packet was not.
+            // If the packet was declared lost because no report covered it, only the report was
+            // late.
             if !sent.unreported {
                 self.reordering.learn(late, was_in_flight, now);
             }
@@ -538,8 +540,8 @@ impl SentLog {
 
     /// Declares packets among `numbers` lost if they are in flight and were sent before `time`.
     ///
-    /// `is_unreported` states that no report covered the packets. Otherwise a report listed them as
-    /// missing.
+    /// If `is_unreported` is true, no report covered the packets. If it is false, a report listed
+    /// them as missing.
     fn give_up(
         &mut self,
         numbers: Range<u64>,

@@ -28,10 +28,10 @@ pub(crate) struct Turns {
     length: Duration,
 }
 
-/// Number of bytes by which the virtual queue shrinks in a turn. If full packets arrive more often
-/// than once per turn, turns save wake-ups.
+/// Number of bytes that leave the virtual queue in a turn. If full packets arrive more often than
+/// once per turn, turns save wake-ups.
 const TURN_BYTES: f64 = 1500.0;
-/// Cost of a wake-up for a datagram, or of sending a batch, in bytes. The virtual queue grows by
+/// Cost in bytes of a wake-up for a datagram, or of sending a batch. The virtual queue grows by
 /// this number in addition to the actual bytes.
 const WAKE_BYTES: f64 = 150.0;
 /// Length of the virtual queue above which traffic counts as dense. The traffic of a small file

@@ -1,4 +1,4 @@
-//! Ablation study: shows which bench rows need which mechanism of the controller.
+//! Ablation study: shows, for each mechanism of the controller, the bench rows that need it.
 //!
 //! The rows come from the scenarios, from `bench link` and from `bench fair`. Each row runs
 //! unchanged, and then without each mechanism in turn, with the same seeds. If no condition of a
@@ -123,7 +123,7 @@ pub(super) fn run(options: &Options) {
 }
 
 impl FigureChange {
-    /// Whether the figure is far worse. Further seeds would then not change the verdict.
+    /// Whether the figure is clearly worse, so that further seeds would not change the verdict.
     fn is_plain_loss(&self) -> bool {
         self.by < -PLAIN_SPREADS * self.spread
     }
@@ -171,7 +171,7 @@ fn goodness(figure: &Figure) -> f64 {
     let value = figure.value.min(FIGURE_MAX);
     match figure.bound {
         FigureBound::AtLeast(_) | FigureBound::None => value,
-        // A share above the fair share is no gain.
+        // A flow gains nothing by a share above the fair share.
         FigureBound::AtMost(_) if figure.label.contains("fair") => 0.0,
         FigureBound::AtMost(bound) if bound >= 1.0 => -value / bound,
         FigureBound::AtMost(_) => -value,
@@ -390,7 +390,7 @@ const SPREAD_MIN: f64 = 0.01;
 const SPREAD_SEEDS: u64 = 3;
 /// Number of runs after which the figures are evaluated again.
 const RUNS_AT_ONCE: usize = 8;
-/// Number of spreads. If a figure becomes worse by more, chance is not the cause.
+/// Number of spreads. If a figure becomes worse by more than this number, the cause is not chance.
 const PLAIN_SPREADS: f64 = 3.0;
 /// Value that replaces an infinite figure.
 const FIGURE_MAX: f64 = 100.0;

@@ -36,8 +36,8 @@ fn remembering(memory: PathMemory) -> FlowKind {
 /// Scenario 1: one flow alone on 480 paths. Without `--full`, 130 of the 160 paths at 1 Gbit/s are
 /// left out.
 ///
-/// A cell runs for 40 round trips. The least time is 15 s at 1 Gbit/s, 20 s at 100 Mbit/s, and 40 s
-/// at 10 Mbit/s. The figures come from the second half of the run.
+/// A cell runs for at least 40 round trips. Its minimum is 15 s at 1 Gbit/s, 20 s at 100 Mbit/s,
+/// and 40 s at 10 Mbit/s. The figures come from the second half of the run.
 pub(crate) fn alone(is_full: bool) -> Vec<BenchCase<Vec<Figure>>> {
     let mut cases = Vec::new();
     for mbit in [1000, 100, 10] {
@@ -99,7 +99,7 @@ fn alone_cell(line: &SymmetricPath, seed: u64) -> Vec<Figure> {
 }
 
 /// Returns the number of round trips until packets arrive at 90 % of the possible rate. The
-/// possible rate is the capacity minus the random losses of the path. The time starts when the
+/// possible rate is the capacity minus the random losses of the path. The count starts when the
 /// connection is established. The rate is measured over a quarter of a round trip.
 fn rtts_to_capacity(crowd: &Crowd, line: &SymmetricPath, flow: usize) -> f64 {
     let record = crowd.record();

@@ -1,4 +1,4 @@
-//! Common functions of the scenarios: how a run ends, and the invariants of all runs.
+//! Functions that all scenarios use: they run a simulation to its end, and check the invariants.
 
 use std::{
     sync::{
@@ -105,7 +105,7 @@ pub(crate) fn finish(crowd: &mut Crowd, line: &SymmetricPath, seed: u64, end: Du
 }
 
 /// Runs the simulation until `time` has passed since the first flow connected, and checks the
-/// invariants. Returns the time at which the flow connected.
+/// invariants. Returns the time at which that flow connected.
 ///
 /// At 64 % loss a handshake may take ten seconds. Another bench measures that time.
 pub(crate) fn finish_connected(

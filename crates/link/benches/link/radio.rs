@@ -19,19 +19,20 @@ use super::{MissedFigure, median_and_worst};
 /// Size of the file in the study.
 const SIZE: ByteCount = ByteCount::new(11_844_459);
 const LIMIT: Duration = Duration::from_secs(300);
-/// Required rate of the link as a multiple of CUBIC's rate. The second value is relative to a
-/// sender without feedback.
+/// Required rate of the link as a multiple of CUBIC's rate.
 const OF_CUBIC: f64 = 1.15;
+/// Required rate of the link as a multiple of the rate of a sender without feedback.
 const OF_SILENT: f64 = 0.95;
-/// Payload of a full packet in bytes. The second value is the size of the packet with its headers.
+/// Payload of a full packet in bytes.
 const PAYLOAD_BYTES: u64 = 1448;
+/// Size of a full packet in bytes, including its headers.
 const IP_BYTES: usize = 1500;
 
-/// Duration of one transfer. The second field is the number of packets from the receiver, divided
-/// by the number of packets from the sender.
+/// Measurements of one transfer.
 #[derive(Clone, Copy)]
 struct RadioRun {
     time_s: f64,
+    /// Number of packets from the receiver, divided by the number of packets from the sender.
     answers: f64,
     drops: u64,
 }

@@ -1,4 +1,4 @@
-//! Goodput on paths with other impairments than independent random losses.
+//! Goodput on paths with impairments other than independent random losses.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ const TRANSFERS: usize = 3;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Time after which a transfer counts as failed.
 const LIMIT: Duration = Duration::from_secs(200);
-/// Least goodput of the worst seed, as a fraction of the row's median.
+/// Goodput that even the worst seed must reach, as a fraction of the row's median.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
 pub fn rows() -> Vec<SequenceRow> {

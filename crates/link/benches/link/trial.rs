@@ -34,7 +34,8 @@ pub struct TrialOutcome {
     pub fraction: f64,
     /// Bytes of reports including headers, divided by the bytes that the sender sent.
     pub feedback: f64,
-    /// Number of spuriously lost packets, divided by the number of sent packets.
+    /// Number of packets that were declared lost but arrived, divided by the number of sent
+    /// packets.
     pub needless: f64,
     pub memory_peak_bytes: usize,
     /// Time from the first transmission of the last byte until the receiving application had all

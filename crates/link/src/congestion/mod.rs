@@ -30,8 +30,8 @@ pub struct Digest<'a> {
     /// Arrivals of some packets at the peer, oldest first. The peer reports only a sample of its
     /// receive times.
     pub arrivals: &'a [PacketArrival],
-    /// Total bytes that the peer has received. The second value is the time of the count, in
-    /// seconds of the peer's clock.
+    /// Total bytes that the peer has received, and the time of this count in seconds of the peer's
+    /// clock.
     pub received: (u64, f64),
     /// Round-trip time in seconds, without the delay of the report at the peer. `None` if the
     /// report gives no round-trip time.

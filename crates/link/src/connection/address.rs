@@ -20,8 +20,8 @@ const CHALLENGES_MAX: u32 = 8;
 /// at least one round trip of the former path.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
 /// Minimum time for which the token of a challenge stays valid. The time is long because the new
-/// path may have a much longer round trip. The token stays valid at least until the pause after the
-/// last challenge ends.
+/// path may have a much longer round trip. The token stays valid at least until the end of the
+/// pause after the last challenge.
 const TOKEN_LIFE: Duration = Duration::from_millis(6400);
 /// Size in bytes of a packet that contains only a challenge.
 const CHALLENGE_BYTES: usize = OVERHEAD + 1 + 8;
@@ -32,7 +32,7 @@ pub(super) struct Challenges {
     /// Number of addresses that have been challenged so far.
     count: u64,
     candidate: Option<Candidate>,
-    /// Token of the peer's challenge that this side must return, and the address to return it to.
+    /// Response to the peer's challenge: the token to return, and the address to return it to.
     pub(super) response: Option<([u8; 8], SocketAddr)>,
 }
 

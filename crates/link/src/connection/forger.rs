@@ -15,14 +15,15 @@ use crate::wire::packet::{self, HEADER_SIZE};
 pub type Forger = Arc<Mutex<dyn FnMut(&mut Vec<u8>) + Send>>;
 
 impl Connection {
-    /// Sets a function that changes all packets from now on. While a function is set, protocol
-    /// violations of the peer are ignored, since a hostile peer does not end its own attack.
+    /// Sets a function that changes all packets from now on. With such a function, this side plays
+    /// the hostile peer. It then ignores protocol violations by its peer, so that its attack does
+    /// not end.
     pub(crate) fn set_forger(&mut self, forger: Option<Forger>) {
         self.forger = forger;
     }
 
-    /// Calls the forger with the payload of a packet. The payload starts at offset `start` of `out`
-    /// and extends to its end.
+    /// Calls the forger with the payload of a packet. The packet starts at offset `start` of `out`.
+    /// Its payload is between the packet header and the end of `out`.
     pub(super) fn forge(&mut self, out: &mut Vec<u8>, start: usize) {
         let Some(forger) = &self.forger else { return };
         let mut payload = out.split_off(start + HEADER_SIZE);
@@ -31,8 +32,8 @@ impl Connection {
         out.extend_from_slice(&payload);
     }
 
-    /// Returns the number of log entries that the sender has visited while it processed reports.
-    /// The log records sent packets.
+    /// Returns the number of entries that the sender has visited in its log of sent packets to
+    /// process reports.
     pub(crate) fn entries_walked(&self) -> u64 {
         self.sent.entries_walked()
     }

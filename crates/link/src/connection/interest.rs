@@ -285,8 +285,8 @@ impl Connection {
             Interest::Report => Some(self.write_report(out, now)),
             Interest::Probe => {
                 self.liveness.take_probe(self.path.rtt.smoothed(), now);
-                // The peer may lack the flight, or it may have the flight but not this side's
-                // address.
+                // The peer may lack the flight. Or it may have the flight, and lack only this
+                // side's address. Alternating probes cover both cases.
                 let is_flight = self
                     .unconfirmed
                     .as_mut()

@@ -19,7 +19,7 @@ pub(crate) struct KeyRing {
     sealed: u64,
     /// Lowest packet number decrypted with the present keys. `None` until the peer uses these keys.
     first_opened: Option<u64>,
-    /// Number of packets that failed to decrypt with every available key.
+    /// Number of packets that no available key could decrypt.
     failed: u64,
 }
 
@@ -29,7 +29,7 @@ const PACKETS_PER_KEY: u64 = 1 << 22;
 /// Maximum number of packets encrypted with keys that the peer has not started to use: the limit of
 /// RFC 9001 section 6.6.
 const PACKETS_PER_KEY_MAX: u64 = 1 << 23;
-/// Maximum number of packets that may fail to decrypt: the limit for ChaCha20-Poly1305 in RFC 9001
+/// Maximum number of packets that cannot be decrypted: the limit for ChaCha20-Poly1305 in RFC 9001
 /// section 6.6. The limit for AES-GCM is higher.
 const FAILED_MAX: u64 = 1 << 36;
 

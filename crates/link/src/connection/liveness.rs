@@ -14,10 +14,11 @@ use crate::time::Time;
 /// round trips plus this time, it requests a report with a ping.
 const DOUBT_SLACK: Duration = Duration::from_millis(10);
 /// Constant term of the time limit after an ICMP error. The peer must reply to a ping within one
-/// round trip plus this time. On a slow and short path, reports may be up to 75 ms apart.
+/// round trip plus this time. The time is long because reports may be up to 75 ms apart on a slow
+/// and short path.
 const DENIED_SLACK: Duration = Duration::from_millis(100);
 /// Minimum time without packets before a receiver sends a ping during a transfer. If one and a half
-/// round trips are longer, the receiver waits for that time.
+/// round trips are longer, the receiver waits for one and a half round trips.
 const DOUBT_AFTER: Duration = Duration::from_millis(300);
 /// Constant term of a time limit. After this process was suspended for longer than the idle
 /// timeout, the peer must reply within this time plus four round trips.
@@ -42,12 +43,13 @@ pub(super) struct Liveness {
     last_eliciting: Time,
     /// Time at which a report last showed the arrival or the loss of a packet.
     last_progress: Time,
-    /// Time of the last ping that was sent because a packet was overdue. `doubts` is the number of
-    /// such pings since a report last showed the arrival or the loss of a packet.
+    /// Time of the last ping that was sent because a packet was overdue.
     last_doubt: Time,
+    /// Number of pings that were sent because packets were overdue. Zero once a report shows the
+    /// arrival or the loss of a packet.
     doubts: u8,
-    /// Time of an ICMP error that caused a ping, if no packet has arrived since then. Until a
-    /// packet arrives, pings are repeated because each ping may be lost.
+    /// Time of an ICMP error that caused a ping. `None` once a packet has arrived after the error.
+    /// Until then pings are repeated, because each ping may be lost.
     denied_at: Option<Time>,
     /// Time until which more slots of a bulk stream are expected. It is set when slots of an
     /// unfinished stream arrive.
@@ -62,8 +64,8 @@ pub(super) struct Liveness {
     outage_end: Time,
 }
 
-/// State after a suspension of this process, if no packet was sent or no packet was received for at
-/// least the idle timeout.
+/// State after a suspension of this process. It exists if this side has sent no packet, or has
+/// received no packet, for at least the idle timeout.
 #[derive(Debug, Clone, Copy)]
 struct SuspensionRecovery {
     /// Time at which the connection ends, unless a packet of the peer arrives earlier.
@@ -173,7 +175,7 @@ impl Liveness {
     /// Handles an ICMP error which states that this side's packets are undeliverable.
     ///
     /// Anyone can forge such an error, so its only effect is an immediate ping. If the peer does
-    /// not reply to the ping, the silence begins earlier than without the error.
+    /// not reply to the ping, this side begins sooner to send only probes.
     pub(super) fn on_unreachable(&mut self, rtt: Duration, now: Time) {
         let is_due = self.denied_at.is_none() && now.since(self.last_doubt) > rtt / 2;
         if self.silent_since.is_none() && is_due {
@@ -263,9 +265,9 @@ impl Liveness {
 
     /// Returns the time between two probes.
     ///
-    /// The time is short at the start of a silence. On some paths, a burst of losses ends after a
-    /// number of packets, however long that takes. On such a path, each probe brings the end of the
-    /// burst closer.
+    /// The time is short at the start of a silence. On some paths, a burst of losses ends only
+    /// after a certain number of packets, however long their transmission takes. On such a path,
+    /// each probe brings the end of the burst closer.
     fn probe_pause(&self, rtt: Duration, now: Time) -> Duration {
         let pause = rtt.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
         match self.silent_since {
@@ -280,9 +282,9 @@ impl Liveness {
 
     /// Returns the time at which to check with a ping whether the peer still responds.
     ///
-    /// A receiver that expects more slots has no packets in flight, so it would detect no loss. A
-    /// sender whose last packets were lost receives no report about that loss, since the peer
-    /// continues reports for only two round trips.
+    /// A receiver that expects more slots has no packets in flight, so it would detect no loss. The
+    /// peer stops its reports two round trips after the last arrival. A sender whose last packets
+    /// were lost may therefore receive no report about that loss.
     pub(super) fn doubt_due(&self, oldest: Option<Time>, rtt: Duration) -> Option<Time> {
         let heard = self.last_heard.max(self.last_eliciting);
         let due = heard + DOUBT_AFTER.max(rtt * 3 / 2);

@@ -92,8 +92,8 @@ pub(crate) struct Connection {
     liveness: Liveness,
     closing: Closing,
     tail_repeater: TailRepeater,
-    /// Packet number below which the application limited the sender: it supplied too few bytes to
-    /// fill the window.
+    /// Packet number. When the packets with lower numbers were sent, the application supplied too
+    /// few bytes to fill the window.
     app_limited_until: u64,
     rate_max: RateMax,
     /// Whether the peer has requested that new streams use another connection.
@@ -255,7 +255,7 @@ pub(crate) fn ip_overhead(remote: &SocketAddr) -> usize {
 /// Default interval of keep-alive packets on an idle connection. Because of these packets, NATs and
 /// the peer keep their state.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Maximum number of bytes of one stream that an application has written and that are not yet sent.
+/// Maximum number of written but unsent bytes of one stream.
 const UNSENT_MAX: usize = 1 << 20;
 /// Minimum value of the limit on unsent bytes of one stream, however many streams share the memory.
 const UNSENT_MIN: usize = 64 << 10;
@@ -339,7 +339,7 @@ impl Connection {
         }
     }
 
-    /// Requests that the peer opens its new streams on another connection.
+    /// Asks the peer to open its new streams on another connection.
     pub(crate) fn retire(&mut self) {
         self.streams.controls.push(ControlFrame::Retire);
     }

@@ -48,7 +48,8 @@ const PACKETS: [usize; 7] = [1500, 1492, 1476, 1460, 1420, 1400, 1360];
 const PAYLOAD_MIN: usize = 1280 - 40 - 8;
 const HEADERS_V4: usize = 20 + 8;
 const HEADERS_V6: usize = 40 + 8;
-/// Minimum time between two probes. Probes are one round trip apart if the round trip is longer.
+/// Minimum time between two probes. On a path with a longer round trip, probes are one round trip
+/// apart.
 const PROBES_APART_MIN: Duration = Duration::from_millis(1);
 /// Number of probes of the largest size before smaller sizes are tested. At 50 % loss, all ten are
 /// lost in one of a thousand searches.

@@ -6,7 +6,7 @@
 
 use crate::wire::frame::Frame;
 
-/// Highest packet number with a frame of each kind.
+/// For each kind of frame, the highest number of a packet that carried such a frame.
 #[derive(Debug, Default)]
 pub(super) struct NewestFrames {
     rate_max: u64,

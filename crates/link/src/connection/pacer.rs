@@ -22,8 +22,8 @@ pub(crate) struct Pacer {
 /// [`BURST_MIN`] and [`BURST_MAX`].
 ///
 /// Longer bursts need fewer wake-ups, but cause queueing at the bottleneck. With a divisor of 64,
-/// links that share a bottleneck receive less equal rates. Jain's fairness index is then 0.93
-/// instead of 0.99 (two and four links, worst of 24 paths).
+/// the rates of links that share a bottleneck differ more. On the worst of 24 paths, Jain's
+/// fairness index is then 0.93 instead of 0.99 (two and four links).
 const BURSTS_PER_RTT: u32 = 128;
 const BURST_MIN: Duration = Duration::from_micros(400);
 const BURST_MAX: Duration = Duration::from_millis(2);
@@ -60,7 +60,7 @@ impl Pacer {
             self.budget_bytes = (self.budget_bytes + earned).min(cap);
         }
         if rate_bytes_per_s < self.rate_bytes_per_s && self.budget_bytes > BUDGET_MIN_BYTES {
-            // The saved budget still covers the same time at the lower rate.
+            // The budget shrinks with the rate, so that it covers the same time as before.
             let saved = self.budget_bytes * rate_bytes_per_s / self.rate_bytes_per_s;
             self.budget_bytes = saved.max(BUDGET_MIN_BYTES);
         }
@@ -77,8 +77,8 @@ impl Pacer {
         self.budget_bytes -= bytes as f64;
     }
 
-    /// Permits `bytes` bytes immediately, in addition to the budget. This is used for packet
-    /// trains.
+    /// Permits `bytes` bytes immediately, in addition to the budget. Packet trains need this
+    /// permission.
     pub(crate) fn allow(&mut self, bytes: f64) {
         self.budget_bytes = self.budget_bytes.max(0.0) + bytes;
     }

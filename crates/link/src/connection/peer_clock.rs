@@ -4,9 +4,9 @@
 //! one clock minus the send time on the other clock. Output: whether a clock has jumped, and a
 //! correction that makes receive times continuous.
 //!
-//! The difference of the two clocks is unknown, so a one-way delay can only be measured up to a
-//! constant. A constant error is harmless. But if a clock jumped by an hour, congestion control
-//! would measure a queueing delay of an hour.
+//! The difference of the two clocks is unknown, so every measured one-way delay contains the same
+//! unknown error. A constant error is harmless. But if a clock jumped by an hour, congestion
+//! control would measure a queueing delay of an hour.
 //!
 //! A one-way delay is between zero and the round-trip time. A change by more than the round-trip
 //! time is therefore caused by a clock. The path may cause a smaller change, so the module does not
@@ -57,7 +57,8 @@ impl PeerClock {
                 rtt_s.max(last.rtt_s) + SLACK_S + DRIFT_MAX * now.seconds_since(last.at);
             has_jumped = change_s.abs() > allowed_s;
             if has_jumped {
-                // The path caused a part of the change: the change of the round-trip time.
+                // The round-trip time changes because of the path, so its change is not part of the
+                // jump.
                 self.ahead_s += change_s - (rtt_s - last.rtt_s);
             }
         }
@@ -74,7 +75,8 @@ impl PeerClock {
         is_told
     }
 
-    /// Returns the seconds to subtract from the peer's receive times, so that they are continuous.
+    /// Returns the seconds that must be subtracted from the peer's receive times to make these
+    /// times continuous.
     pub(crate) fn ahead_s(&self) -> f64 {
         self.ahead_s
     }

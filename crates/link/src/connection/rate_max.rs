@@ -40,7 +40,7 @@ impl RateMax {
     }
 
     /// Returns the lower of the two caps on this side's sending rate, in bytes per second. Returns
-    /// infinity without a cap.
+    /// infinity if there is no cap.
     pub(super) fn bytes_per_s(&self) -> f64 {
         let ours = self.ours.map_or(f64::INFINITY, BitRate::as_bytes_per_s);
         match self.by_peer {

@@ -45,8 +45,8 @@ const TAIL_COPIES_MAX: u8 = 4;
 /// Divisor of the round-trip time. The quotient is the time between two copies of one slot, and is
 /// longer than short bursts of losses.
 const COPY_SPACING: f64 = 16.0;
-/// Maximum round-trip time that is accepted from a peer. No real path is longer, and with a larger
-/// value this side would send reports too rarely.
+/// Maximum round-trip time that is accepted from a peer. No real path has a longer round-trip time.
+/// With a larger value, this side would send reports too rarely.
 const RTT_HINT_MAX: Duration = Duration::from_secs(60);
 
 /// Whether the content of a packet was stored.

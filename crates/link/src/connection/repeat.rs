@@ -15,8 +15,9 @@ use crate::{
 
 /// Interval at which an initiator repeats its last handshake flight until the peer confirms it.
 pub(super) const FLIGHT_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of buffered slots below which a connection counts as just started. The peer may still
-/// lack the keys for these slots. In that case, they are repeated as often as the handshake flight.
+/// Number of buffered slots. A connection with fewer slots counts as just started. The peer may
+/// still lack the keys for these slots. In that case, they are repeated as often as the handshake
+/// flight.
 const FIRST_SLOTS: f64 = 8.0;
 /// Loss (fraction of packets) above which unacknowledged slots are repeated while the path is idle.
 const REPEAT_LOSS_MIN: f64 = 0.000_05;
@@ -24,7 +25,7 @@ const REPEAT_LOSS_MIN: f64 = 0.000_05;
 /// short exchanges repeat their slots before any loss is known.
 const LOSS_GUESS: f64 = 0.3;
 const LOSS_SAMPLES_MIN: u64 = 16;
-/// Expected number of missing slots at which the repetition of a transfer's tail stops.
+/// Expected number of missing slots. At this number, the repetition of a transfer's tail stops.
 const REPEAT_MISSING: f64 = 0.2;
 /// Maximum number of copies of one slot in flight. It is enough for 20,000 slots at 64 % loss.
 const REPEAT_COPIES_MAX: f64 = 26.0;
@@ -38,16 +39,17 @@ const TURN: Duration = Duration::from_micros(1);
 /// Scheduler for repeats of slots in flight while the path is idle. One pass visits all such slots.
 #[derive(Debug)]
 pub(super) struct TailRepeater {
-    /// Start of the present pass, and the time at which the pass found no more slots.
+    /// Start of the present pass over the slots.
     began: Time,
+    /// Time at which a pass last found no more slots.
     ended: Time,
     left: RepeatsLeft,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RepeatsLeft {
-    /// No slots are left to repeat until a packet is sent, a report arrives, or a packet from the
-    /// peer is overdue.
+    /// No slots to repeat are left. The next slots can appear when a packet is sent, a report
+    /// arrives, or a packet from the peer is overdue.
     None,
     /// No slots are left in the present pass, but the next pass may find some.
     NextPass,
@@ -86,7 +88,8 @@ impl TailRepeater {
     }
 
     /// Begins a pass if one is due. Returns whether a pass began. While the present pass still
-    /// finds slots, a new pass begins only one round trip after the start of the present pass.
+    /// finds slots, a new pass begins at the earliest one round trip after the start of the present
+    /// pass.
     fn begin_pass(&mut self, interval: Duration, rtt: Duration, now: Time) -> bool {
         let age = now.since(self.began);
         let begins = match self.left {
@@ -155,8 +158,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number k of copies to send of each slot. With k copies, probably every slot
-    /// arrives. For n slots and loss p, k solves n p^k = 0.2.
+    /// Returns k, the number of copies of each slot with which every slot probably arrives. For n
+    /// slots and loss p, k solves n p^k = 0.2.
     pub(super) fn repeat_copies(&self) -> u8 {
         let slots = (self.streams.memory.send_buffered() / SLOT_SIZE as u64 + 1) as f64;
         let copies = (slots / REPEAT_MISSING).ln() / -self.expected_loss().clamp(1e-5, 0.9).ln();
@@ -193,7 +196,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(10);
     const START: Time = Time(1_000_000_000);
 
-    /// Runs one search that finds a slot or not, according to `has_found`. Returns whether a pass
+    /// Runs one search. `has_found` states whether the search finds a slot. Returns whether a pass
     /// began.
     fn look(repeater: &mut TailRepeater, has_found: bool, now: Time) -> bool {
         let begins = repeater.begin_pass(INTERVAL, RTT, now);

@@ -25,8 +25,8 @@ pub(crate) struct Rtt {
 
 /// Half of the time window for the minimum. The minimum thus covers the last 15 to 30 s.
 ///
-/// A queue of this sender's own packets does not last for the whole window. The window is
-/// nevertheless short enough to follow a change of route.
+/// A queue of this sender's own packets ends within the window. The window is also short enough to
+/// follow a change of route.
 const HALF_WINDOW: Duration = Duration::from_secs(15);
 
 /// Maximum age of a sample on an idle link: two keep-alive intervals of the peer.
@@ -46,7 +46,8 @@ impl Rtt {
         }
     }
 
-    /// Sets the round-trip time that the peer measured, unless this side has its own sample.
+    /// Sets the round-trip time to the value that the peer measured, unless this side has its own
+    /// sample.
     pub(crate) fn suggest(&mut self, guess: Duration) {
         if self.latest.is_none() {
             self.smoothed = guess;

@@ -32,23 +32,23 @@ pub struct Transmit {
 }
 
 /// Minimum number of packets of a packet train. The time in which the packets of a train arrive
-/// shows the capacity of the path. The few commands and keep-alives before the first data are not
-/// sent together, so they must not count as a train.
+/// shows the capacity of the path. Before the first data, a few commands and keep-alives are sent,
+/// but not together. Because of the minimum, they form no train.
 ///
 /// At 384 Mbit/s or less, a train of this length takes longer than the resolution of the receiver's
 /// timer (0.5 ms). On a faster path, such a train gives only a lower bound of the capacity.
 const TRAIN_PACKETS_MIN: usize = 16;
 
-/// Number of bytes by which a packet may be smaller than the maximum and still count as full.
+/// Maximum number of unused bytes in a packet that counts as full.
 const BATCH_SLACK: usize = 8;
 
-/// State of the congestion window for the next packet.
+/// Contents that the congestion window permits in the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendWindow {
     Open,
     /// Only control frames and slots of control streams may be sent, because the window does not
-    /// apply to them. Such packets must contain no bulk slots, because a peer that sends no reports
-    /// can provoke control frames.
+    /// apply to them. Such packets must contain no bulk slots. Otherwise a peer that sends no
+    /// reports could provoke control frames, and thereby bulk slots beyond the window.
     ForControl,
     /// The window is full, and no control contents wait to be sent.
     Shut,
@@ -180,7 +180,8 @@ impl Connection {
     }
 
     pub(super) fn has_data(&mut self, now: Time) -> bool {
-        // The first call queues delayed copies that are due, so it must come first.
+        // The call of `streams.has_data` also queues delayed copies that are due, so it must come
+        // first.
         self.streams.has_data(now) || !self.streams.controls.is_empty()
     }
 
@@ -248,7 +249,8 @@ impl Connection {
                 self.streams.raise_limit();
             }
             self.put_slots(out, end_max, slots, &mut contents, now);
-            // A pass of repeats that finds no slot may find the end of a stream.
+            // A pass of repeats that finds no slot may queue the end record of a stream as a
+            // control frame.
             if contents.first.is_some() || self.streams.controls.is_empty() {
                 break;
             }

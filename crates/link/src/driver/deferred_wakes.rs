@@ -23,8 +23,8 @@ pub(super) struct DeferredWakes {
 /// if the stream has ended. Waking another thread costs more than a turn.
 const READER_TURNS: u32 = 4;
 
-/// Returns the minimum time between two wake-ups of a reader of this class. `turn` is the time for
-/// which arriving datagrams wait to be handled together, if traffic is dense.
+/// Returns the minimum time between two wake-ups of a reader of this class. If traffic is dense,
+/// arriving datagrams wait for the time `turn`, and are then handled together.
 ///
 /// `None` means that the reader is woken at once. This applies to control streams, because other
 /// traffic may depend on their readers.

@@ -109,7 +109,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     });
     let replaced = written.and_then(|()| fs::rename(&fresh, path));
     if replaced.is_err() {
-        // The file may not exist.
+        // The removal may fail, for example because no file was created.
         let _ = fs::remove_file(&fresh);
     }
     replaced

@@ -124,8 +124,9 @@ impl Link {
         Self::start_behind(socket, config, None)
     }
 
-    /// Starts the driver thread on a bound socket. `handover` is the state from the previous
-    /// process if that process [hands over](Self::hand_over) the socket.
+    /// Starts the driver thread on a bound socket. `handover` is the state that the previous
+    /// process returned when it [handed over](Self::hand_over) the socket. It is `None` without a
+    /// previous process.
     ///
     /// # Errors
     /// Returns the same errors as [`start`](Self::start).
@@ -172,7 +173,8 @@ impl Link {
     /// Opens a stream to a peer. Bytes that are written right after this call are sent together
     /// with the opening.
     ///
-    /// If the peer is still being connected or does not respond, the method waits up to 3 s.
+    /// If there is no connection to the peer yet, or the peer does not respond, the method waits up
+    /// to 3 s.
     ///
     /// # Errors
     /// Returns [`StreamOpenError::PeerDown`] if the peer does not respond within 3 s.
@@ -391,7 +393,7 @@ impl Doorbell {
     }
 
     fn command(&self, command: DriverCommand) {
-        // After shutdown there is no driver. Handles detect that in their own state.
+        // After shutdown there is no driver. The handles' own state shows the shutdown.
         let _ = self
             .commands
             .lock()

@@ -17,7 +17,7 @@ pub(super) struct Reporter {
     snapshot: Arc<Mutex<LinkSnapshot>>,
     socket_buffers: SocketBuffers,
     published: Instant,
-    /// Whether the last update was skipped, so that the snapshot may lack recent events.
+    /// Whether the last update was skipped. The snapshot may then lack recent events.
     is_behind: bool,
     rates: Vec<PeerRates>,
     logged_drops: (Instant, DropCounters),
@@ -86,8 +86,8 @@ impl Reporter {
     /// Returns the time at which a snapshot is due even if no event occurs. `None` means that the
     /// last snapshot stays valid until the next event.
     ///
-    /// A snapshot is due if the last snapshot lacks recent events, or if its rates will be
-    /// outdated.
+    /// A snapshot is due if the last snapshot lacks recent events, or if the rates in the last
+    /// snapshot become outdated.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.is_behind {
             return Some(self.published + SNAPSHOT_INTERVAL);

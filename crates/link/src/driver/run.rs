@@ -115,15 +115,15 @@ pub(super) struct PendingShutdown {
 const LONG_SLEEP: Duration = Duration::from_millis(200);
 /// Minimum sleep. Shorter sleeps would only cost time, and the pacer compensates for the delay.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
-/// Time after which the driver tries again to send while the kernel's buffer is full, in case the
-/// kernel does not report free space.
+/// Time after which the driver tries again to send while the kernel's buffer is full. The kernel
+/// may fail to report free space.
 const ROOM_TIMEOUT: Duration = Duration::from_millis(10);
 /// Maximum sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of batches that the driver receives before it sends again.
 pub(super) const RECEIVE_BATCHES_MAX: usize = 8;
 /// Maximum number of batches that the driver sends before it receives again. No path carries more
-/// batches than this between two runs of the driver.
+/// batches between two runs of the driver.
 const TRANSMITS_MAX: usize = 256;
 /// Maximum number of ICMP errors that the driver handles before it handles packets again.
 const TRANSPORT_ERRORS_MAX: usize = 16;
@@ -383,7 +383,7 @@ impl Driver {
     }
 
     fn remember(&mut self, now: Instant) {
-        // The file belongs to the process that reads the socket.
+        // Only the process that reads the socket may write the memory file.
         if let Some(file) = &self.memory_file
             && self.feed.is_none()
         {
@@ -433,8 +433,8 @@ impl Driver {
 
     /// Sends a batch of datagrams. Returns `false` if the kernel's buffer is full.
     ///
-    /// After any other error, the batch counts as lost on the path, because a network interface may
-    /// be down temporarily.
+    /// After any other error, the batch counts as lost on the path. The error may be temporary,
+    /// such as a network interface that is down.
     fn send(&mut self, transmit: &Transmit, bytes: &[u8], now: Instant) -> bool {
         match self.socket.send(transmit, bytes) {
             Ok(sent) => sent,
@@ -480,7 +480,7 @@ impl Driver {
         let mut wake = now + SLEEP_MAX;
         let mut of_endpoint = self.endpoint.next_timeout(now);
         if self.unsent.is_some() {
-            // No due packet can be sent.
+            // Until the kernel's buffer has free space, no packet can be sent, even if it is due.
             of_endpoint = of_endpoint.map(|due| due.max(now + ROOM_TIMEOUT));
         }
         let due = [
@@ -553,7 +553,8 @@ impl Driver {
         let _ = nix::poll::ppoll(&mut fds, Some(timeout), None);
         let said = fds.map(|fd| fd.revents().unwrap_or_else(PollFlags::empty));
         self.bell.is_asleep.store(false, Ordering::SeqCst);
-        // In most turns, neither event occurs. The check saves two system calls in such turns.
+        // In most turns, neither a command nor an ICMP error has arrived. The checks then save two
+        // system calls.
         if said[0].contains(PollFlags::POLLIN) {
             let _ = self.bell.event.read();
         }
@@ -562,8 +563,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Ends all streams with an error. No handle may wait for a driver that has ended, even after a
-    /// panic.
+    /// Ends all streams with an error, so that no handle waits for a driver that has ended. This
+    /// also happens after a panic.
     fn drop(&mut self) {
         self.reporter.publish_end();
         for entry in self.streams.values() {

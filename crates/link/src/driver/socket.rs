@@ -35,8 +35,8 @@ pub(super) enum ReceiveResult {
     Last,
 }
 
-/// Size of the kernel buffer requested for each direction, in bytes. It holds the data of 30 ms at
-/// 1 Gbit/s, so that no datagram is lost while the machine is busy.
+/// Size of the kernel buffer requested for each direction, in bytes. The buffer holds the data of
+/// 30 ms at 1 Gbit/s, so that no datagram is lost while the machine is busy.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Size of one receive buffer in bytes: the maximum that the kernel merges into one buffer.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -45,8 +45,8 @@ impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         // The library has space for three control messages per datagram but requests four. The
-        // destination address of a datagram is not needed. The receive time and the size of merged
-        // datagrams are needed.
+        // message with the destination address is disabled, because it is not needed. The receive
+        // time and the size of merged datagrams are needed.
         let _ = setsockopt(&socket, sockopt::Ipv4PacketInfo, &false);
         let _ = setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &false);
         // With this option, the socket distinguishes a closed port from a path that loses packets.

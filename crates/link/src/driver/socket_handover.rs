@@ -1,8 +1,8 @@
 //! Handover of the UDP socket to another process, and forwarding of datagrams to earlier processes.
 //!
 //! Only the newest process reads the socket. The first byte of a connection ID identifies the
-//! process that owns the connection. The newest process forwards the datagrams of earlier processes
-//! over a Unix socket. One message contains several datagrams in this format:
+//! process that owns the connection. The newest process forwards the datagrams for earlier
+//! processes over a Unix socket. One message contains several datagrams in this format:
 //!
 //! ```text
 //! length (2) IP version (1) address (16) port (2) receive time, ns since the epoch (8) datagram
@@ -105,8 +105,8 @@ const MESSAGE_BYTES: usize = 48 * 1024;
 /// Maximum message size in bytes: a message just below the sending threshold plus the largest
 /// datagram.
 const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES + HEADER_BYTES + 64 * 1024;
-/// Buffer size of the socket between two processes, in bytes. It holds the datagrams of 30 ms at
-/// 1 Gbit/s.
+/// Buffer size of the socket between two processes, in bytes. The buffer holds the datagrams of 30
+/// ms at 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 
 /// Creates a connected pair of sockets for messages. Unlike a plain datagram socket, each socket of

@@ -74,10 +74,12 @@ impl From<LostReason> for StreamError {
 }
 
 /// Maximum number of queued bytes of one stream. At this number, a further write by the application
-/// waits. Even with very small writes, the queue uses at most about twice as much memory.
+/// waits. Even with very small writes, the queue uses at most about twice this number of bytes of
+/// memory.
 const SEND_QUEUE_MAX: usize = 512 * 1024;
 /// Maximum number of unread bytes of one stream. At this number, the driver reads no more bytes of
-/// the stream. Even with very small slots, the queue uses at most about twice as much memory.
+/// the stream. Even with very small slots, the queue uses at most about twice this number of bytes
+/// of memory.
 const RECV_QUEUE_MAX: usize = 1024 * 1024;
 
 /// Maximum number of bytes that one read merges from several pieces. A reader that was woken
@@ -194,9 +196,8 @@ impl SendStream {
         self.shared.ring();
     }
 
-    /// Waits until the peer's application has read the stream to its end. Unless
-    /// [`finish`](Self::finish) was called, the method returns only if the stream fails. It is
-    /// cancel safe.
+    /// Waits until the peer's application has read the stream to its end. Without a call of
+    /// [`finish`](Self::finish), the method returns only if the stream fails. It is cancel safe.
     ///
     /// # Errors
     /// Returns an error if the stream ends in another way, such as [`StreamError::Stopped`].
@@ -339,9 +340,9 @@ impl SendShared {
 impl SendHandleState {
     /// Takes the waker of a waiting write if the write may continue.
     ///
-    /// The woken write takes the lock at once, so the caller must release the lock before waking
-    /// it. A write waits until half of the queue is free, so that one wake-up permits several
-    /// writes.
+    /// The woken write takes the lock at once, so the caller must release the lock before it wakes
+    /// the write. A write waits until half of the queue is free, so that one wake-up permits
+    /// several writes.
     pub(super) fn take_writer(&mut self) -> Option<Waker> {
         let low = self.queue_max() / 2;
         self.waker.take_if(|_| self.queued_bytes <= low)
@@ -423,7 +424,7 @@ impl RecvHandleState {
     }
 
     /// Takes the waker of a waiting read if bytes are available. The woken read takes the lock at
-    /// once, so the caller must release the lock before waking it.
+    /// once, so the caller must release the lock before it wakes the read.
     pub(super) fn take_reader(&mut self, now: Instant) -> Option<Waker> {
         let waker = self.waker.take_if(|_| !self.queue.is_empty())?;
         self.woken = Some(now);

@@ -98,7 +98,8 @@ pub struct Sample {
     pub streams: usize,
     /// Number of packets declared lost since the last sample.
     pub packets_lost: u64,
-    /// Number of packets that were declared lost and have arrived since the last sample.
+    /// Number of packets that have arrived since the last sample although they had been declared
+    /// lost.
     pub packets_late: u64,
     /// Counters of the connection since the last sample.
     pub counts: ConnectionCounters,
@@ -124,8 +125,7 @@ struct Tracer {
     peer: usize,
     begun: Instant,
     queue: mpsc::Sender<TraceEvent>,
-    /// Number of samples that were dropped since the reader was last informed about dropped
-    /// samples.
+    /// Number of dropped samples that the reader has not been informed about yet.
     lost: u64,
     attempts: Option<u64>,
     seen: Vec<ReaderView>,

@@ -15,7 +15,7 @@ const READ_BYTES: usize = 256 * 1024;
 impl Driver {
     pub(super) fn accept(&mut self, key: StreamKey, peer: PeerId, class: StreamClass) {
         let (send, recv) = self.add_stream(key, class);
-        // If a stream is refused, the drop of its handles resets the stream.
+        // If the queue refuses the stream, its handles are dropped, and the drop resets the stream.
         if let Err(error) = self.incoming.try_send(IncomingStream {
             peer,
             class,

@@ -66,13 +66,14 @@ pub(crate) struct FlightProgress {
 const DATAGRAM_MAX: usize = 1280;
 /// Time after which an unfinished handshake is dropped. A new handshake begins instead.
 pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
-/// Time until the first repetition of a flight, growth factor of later intervals, and maximum
-/// interval.
+/// Time until the first repetition of a flight.
 ///
 /// On a path with 50 % loss and 200 ms round-trip time, the sender transmits five copies of each
 /// datagram before a reply could arrive.
 const FLIGHT_INTERVAL_MIN: Duration = Duration::from_millis(30);
+/// Ratio of each interval between two repetitions to the previous interval.
 const FLIGHT_INTERVAL_GROWTH: f64 = 1.2;
+/// Maximum interval between two repetitions of a flight.
 const FLIGHT_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 impl FlightProgress {
@@ -120,8 +121,8 @@ impl Attempt {
         }
     }
 
-    /// Handles a handshake packet after decryption. If no newer handshake packet was decrypted, a
-    /// responder sends to the packet's source address from now on.
+    /// Handles a handshake packet after decryption. If the packet is the newest handshake packet so
+    /// far, a responder sends to the packet's source address from now on.
     ///
     /// An attacker can copy a hello and send it from another address. But only the peer can create
     /// a handshake packet, so the peer uses the source address of the newest handshake packet.

@@ -24,7 +24,7 @@ const STANDBY_GRACE: Duration = Duration::from_secs(3);
 /// affect all of them for seconds.
 const SILENCE_BESIDE_OTHER: Duration = Duration::from_secs(20);
 
-/// Maximum number of connections to one peer, without the connections that the peer has retired.
+/// Maximum number of connections to one peer, not counting connections that the peer has retired.
 /// Normally each side begins at most one connection and one replacement. A peer with more
 /// connections is trying to use up memory.
 const CONNECTIONS_PER_PEER: usize = 4;
@@ -165,8 +165,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the time of the next call of [`judge_standby`](Self::judge_standby), unless the
-    /// state of the connections changes earlier.
+    /// Returns the time of the next call of [`judge_standby`](Self::judge_standby). A change of the
+    /// connections' state makes this time invalid.
     pub(super) fn standby_due(&self, standby: &Connection) -> Time {
         let current = self.peers[standby.peer].current;
         if current == Some(standby.our_id) {

@@ -8,9 +8,9 @@ use crate::{handshake::CRYPTO_PART_MAX, identity::PublicKey, wire::packet::Conne
 /// flight that was recorded before the restart and is replayed later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayMemory {
-    /// Lower limit of this endpoint's own timestamps, in nanoseconds since the Unix epoch. If the
-    /// clock of this machine is behind after a restart, its hellos would count as replays without
-    /// this limit.
+    /// Lower limit of this endpoint's own timestamps, in nanoseconds since the Unix epoch. Without
+    /// this limit, the hellos of this machine could count as replays if its clock is behind after a
+    /// restart.
     pub clock_unix_ns: u64,
     /// Newest handshake that led to a connection, for each initiator's key.
     pub newest: Vec<(PublicKey, NewestHandshake)>,
@@ -66,8 +66,8 @@ pub(crate) enum FlightVerdict {
 const ACCEPTED_MAX: usize = 256;
 
 impl FirstFlights {
-    /// Creates the state. `newest` comes from an earlier run. It is the newest handshake that led
-    /// to a connection.
+    /// Creates the state. `newest` is the newest handshake that led to a connection in an earlier
+    /// run.
     pub(crate) fn new(newest: NewestHandshake) -> Self {
         Self {
             newest,

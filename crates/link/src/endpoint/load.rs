@@ -24,14 +24,14 @@ use crate::{
 
 /// Maximum number of handshakes in progress with all peers.
 const ATTEMPTS_MAX: usize = 256;
-/// Number of peer-initiated handshakes in progress. At this number, a further handshake needs a
-/// cookie.
+/// Limit on peer-initiated handshakes in progress. If this limit is reached, a further handshake
+/// needs a cookie.
 const ATTEMPTS_WITHOUT_COOKIE: usize = 64;
 /// Maximum number of handshakes in progress with one peer. More handshakes would come from
 /// attackers with the peer's public key.
 const ATTEMPTS_PER_PEER: usize = 4;
-/// Number of handshakes in progress with one peer. At this number, a further handshake needs a
-/// cookie.
+/// Limit on handshakes in progress with one peer. If this limit is reached, a further handshake
+/// needs a cookie.
 const ATTEMPTS_PER_PEER_WITHOUT_COOKIE: usize = 2;
 /// Minimum age at which a handshake may be replaced by another handshake. It applies to handshakes
 /// from an address that returned a cookie.
@@ -161,7 +161,7 @@ impl Endpoint {
 }
 
 /// Failed handshake that a peer initiated. It counts as in progress until its maximum duration is
-/// over, because each failed handshake has also cost a key exchange.
+/// over, because it has also cost a key exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FailedAttempt {
     peer: usize,
@@ -188,9 +188,9 @@ enum Admission {
     None,
 }
 
-/// Decides whether a peer with these handshakes in progress may begin another handshake from
-/// address `from`. Each host that returned a cookie may have one handshake. Handshakes without a
-/// cookie are replaced first.
+/// Decides whether a peer may begin another handshake from address `from`. `of_peer` lists the
+/// handshakes in progress with the peer. Each host that returned a cookie may have one handshake.
+/// Handshakes without a cookie are replaced first.
 fn admission(of_peer: &[&Attempt], from: &SocketAddr, now: Time) -> Admission {
     let unproven = of_peer.iter().filter(|it| it.proven.is_none());
     let proven = of_peer.iter().filter(|it| it.proven.is_some());

@@ -91,11 +91,12 @@ pub struct Endpoint {
     forger: Option<Forger>,
     /// Highest protocol version that this endpoint supports.
     version: FrameVersion,
-    /// Highest time that a caller has passed to the endpoint so far. For a datagram, callers pass
-    /// its arrival time.
+    /// Latest time that callers have supplied so far. For a datagram, callers supply its arrival
+    /// time.
     told: Time,
-    /// Time of the last run, and the time that was requested for the next run.
+    /// Time of the last run.
     ran: Time,
+    /// Time that was requested for the next run.
     due: Time,
 }
 
@@ -103,7 +104,7 @@ pub struct Endpoint {
 /// the endpoint ends.
 const PATHS_KEPT_EACH: Duration = Duration::from_secs(60);
 /// If a run starts at least this long after the requested time, the endpoint detects a suspension.
-/// The machine was suspended, the process was stopped, or the clock has jumped.
+/// The cause is a suspended machine, a stopped process, or a jump of the clock.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
@@ -152,7 +153,7 @@ impl Endpoint {
     /// Handles a received datagram. The datagram is decrypted in place.
     ///
     /// The arrival time `received` of the datagram may be slightly in the past. The time of the
-    /// endpoint never goes back. If an earlier call passed a later time, that later time applies.
+    /// endpoint never goes back. If an earlier call supplied a later time, that later time applies.
     pub fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, received: Instant) {
         let now = self.tell(received);
         self.turns.moved(datagram.len(), now);
@@ -310,8 +311,7 @@ impl Endpoint {
     }
 
     /// Changes the interval of keep-alive packets to each peer. The endpoint detects the loss of a
-    /// peer within a time that is the sum of three terms. The terms are this interval, three and a
-    /// half round trips, and a quarter of a second.
+    /// peer within this interval plus three and a half round trips plus a quarter of a second.
     pub fn set_keep_alive(&mut self, every: Duration) {
         self.keep_alive = every;
         for connection in self.connections.values_mut() {
@@ -542,7 +542,7 @@ impl Endpoint {
         }
     }
 
-    /// Records the time that a caller passed. Returns the highest time so far, so that the time
+    /// Records the time that a caller supplied. Returns the latest time so far, so that the time
     /// never goes back.
     fn tell(&mut self, now: Instant) -> Time {
         self.told = self.told.max(self.time(now));

@@ -46,7 +46,7 @@ pub(crate) struct Peer {
     /// Whether the peer has closed the last connection because it no longer accepts this gateway's
     /// key.
     pub(crate) is_dismissed: bool,
-    /// Measurements of the path from earlier connections.
+    /// Path measurements that earlier connections made.
     pub(crate) memory: Option<PathMemory>,
     /// Path measurements that were last returned to the user for storage.
     pub(crate) kept: Option<PathMemory>,

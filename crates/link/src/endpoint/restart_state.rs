@@ -34,8 +34,8 @@ pub(super) fn is_news(path: PathMemory, kept: Option<PathMemory>) -> bool {
 /// is stored again. The first packet train of a connection measures the capacity with an error of
 /// about this factor.
 const CAPACITY_NEWS: f64 = 1.25;
-/// Difference between the present and the stored loss floor. If the difference is larger, the path
-/// is stored again.
+/// Maximum difference between the present and the stored loss floor. If the difference is larger,
+/// the path is stored again.
 const LOSS_NEWS: f64 = 0.02;
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub struct PeerView {
 pub enum ConnectionState {
     /// The handshake is complete, but no packet encrypted with the new keys has arrived yet.
     Established,
-    /// A packet from the peer encrypted with the new keys has arrived.
+    /// A packet that the peer encrypted with the new keys has arrived.
     Confirmed,
     /// This endpoint is sending CLOSE frames to the peer.
     Closing,
@@ -346,8 +346,8 @@ impl Endpoint {
             .map(|connection| connection.next_number())
     }
 
-    /// Appends a packet to `peer` with an arbitrary packet number and payload. Returns whether
-    /// there is a connection.
+    /// Appends a packet for `peer` to `out`. The caller chooses the packet number and the payload.
+    /// Returns whether there is a connection.
     #[cfg(feature = "sim")]
     pub fn seal_as(&mut self, peer: usize, number: u64, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(connection) = self.current(peer) else {
@@ -385,8 +385,8 @@ impl Endpoint {
         self.connections.get_mut(&current)
     }
 
-    /// Appends a packet to `peer` with an arbitrary payload, encrypted with this endpoint's keys.
-    /// Returns whether there is a connection.
+    /// Appends a packet for `peer` to `out`. The packet contains `payload`, and is encrypted with
+    /// this endpoint's keys. Returns whether there is a connection.
     #[cfg(any(test, feature = "fuzzing", feature = "sim"))]
     pub fn seal_payload(
         &mut self,

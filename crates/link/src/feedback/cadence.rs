@@ -13,8 +13,8 @@ pub(super) struct ReportCadence {
     rtt: Duration,
     /// Fraction of reports that are lost.
     loss: f64,
-    /// Moving average of the bytes that arrive per second. The second field is the moving average
-    /// of the size of a report in bytes.
+    /// Moving average of the bytes that arrive per second. `report_bytes` is the moving average of
+    /// the size of a report.
     received_per_s: f64,
     report_bytes: f64,
     /// Moving average of the time between the arrivals of two consecutive packets.
@@ -23,12 +23,12 @@ pub(super) struct ReportCadence {
 
 /// Number of reports that cover each arrival on a path that loses few reports.
 pub(super) const REDUNDANCY_MIN: usize = 4;
-/// Maximum number of reports that cover each arrival. If 64 % of reports are lost, the sender
-/// receives no report about 0.5 % of arrivals.
+/// Maximum number of reports that cover each arrival. If 64 % of reports are lost, 0.5 % of
+/// arrivals appear in no report that the sender receives.
 pub(super) const REDUNDANCY_MAX: usize = 12;
 /// Fraction of lost reports below which a path counts as free of loss.
 const LOSS_MIN: f64 = 0.01;
-/// Least time between two reports. The second value is the maximum time.
+/// Least time between two reports. The maximum time is `INTERVAL_MAX`.
 ///
 /// A shorter time would use too much processor time. A longer time would make the sender's
 /// information about a long path too old.
@@ -37,19 +37,19 @@ const INTERVAL_MAX: Duration = Duration::from_millis(50);
 /// Size limit of additional reports, as a fraction of the arriving bytes. Eight reports per round
 /// trip are always permitted.
 ///
-/// The first value applies to paths that lose no reports, and the second value to all other paths.
+/// `SHARE_CLEAN` applies to paths that lose no reports, and `SHARE` applies to all other paths.
 const SHARE_CLEAN: f64 = 0.000_2;
 const SHARE: f64 = 0.000_5;
 /// Size limit of all reports together on a path that loses no reports, as a fraction of the
 /// arriving bytes. Five reports per round trip are always permitted.
 const SHARE_MAX: f64 = 0.000_9;
-/// Number of packets in a round trip below which a path is short. On a short path, the receiver
-/// sends one report for this number of packets.
+/// Number of packets in a round trip. A path with fewer packets per round trip is short. On a short
+/// path, the receiver sends one report for this number of packets.
 const SHORT: f64 = 16.0;
 /// Maximum time between two reports on a short path.
 const INTERVAL_SHORT_MAX: Duration = Duration::from_millis(75);
-/// Time between two packets above which the sender has paused. A pause does not count for the
-/// sending rate.
+/// Limit for the time between two packets. If the time is longer, the sender is assumed to have
+/// paused. A pause does not count for the sending rate.
 const GAP_MAX_S: f64 = 0.010;
 /// Size of the headers and fixed fields of a report, in bytes.
 pub(super) const REPORT_OVERHEAD: f64 = 70.0;

@@ -66,8 +66,8 @@ impl FrontSelector {
         let mut highest = [ArrivalSample::default(); COMPARED_MAX / OVERTAKERS_EACH + 1];
         let highest = &mut highest[..=overtakers];
         let mut found = 0;
-        // A lower number is not among the highest. If packets arrive in order, this is true for all
-        // but the first few numbers.
+        // Numbers below `from` are not among the highest. If packets arrive in order, all but the
+        // first few compared numbers are below `from`.
         let mut from = 0;
         let (oldest, latest) = self.recent.as_slices();
         let parts = [
@@ -81,7 +81,7 @@ impl FrontSelector {
                 }
                 let at = highest.partition_point(|higher| higher.number > arrival.number);
                 if at <= overtakers {
-                    // If packets arrive in order, no number found so far is lower.
+                    // If packets arrive in order, `highest` contains no lower number.
                     let end = found.min(overtakers);
                     if at < end {
                         highest.copy_within(at..end, at + 1);

@@ -90,7 +90,7 @@ impl HighestNumbers {
     /// the stored steps. Returns `None` if that has not happened yet.
     pub(super) fn passed_at(&self, number: u64) -> Option<Time> {
         let last = self.steps.len().checked_sub(1)?;
-        // The newest packet was passed in the last step.
+        // For the newest packet, the result is the last step.
         let is_last = last > 0 && self.steps[last - 1].next <= number;
         let passed = match is_last && number < self.steps[last].next {
             true => last,

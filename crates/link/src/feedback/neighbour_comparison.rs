@@ -29,8 +29,8 @@ pub(super) struct NeighbourComparison {
     /// `None` outside such a period.
     alone_since: Option<Time>,
     rtt: Duration,
-    /// Length of the time in which the neighbours of a packet were sent. The second field is the
-    /// time from the end of that period to the packet.
+    /// Length of the time in which the neighbours of a packet were sent. `lately` is the time from
+    /// the end of that period to the packet.
     around: Duration,
     lately: Duration,
     /// Approximate time between two stored steps of the highest packet number.
@@ -71,12 +71,13 @@ const ALONE: f64 = 1.0 / 5.0;
 /// average would then fall. Overtaking packets would soon count as normal, since no queue drops
 /// them.
 ///
-/// A fifth of 0.8 is 0.16. The limit is lower than this product by one standard deviation for 256
-/// packets: 0.137. If one packet in ten overtakes, the fraction is two standard deviations below
-/// this limit. If one packet in five is fast, the fraction is above the limit.
+/// A fifth of 0.8 is 0.16. The limit is this product minus one standard deviation: 0.137 for 256
+/// packets. If one packet in ten overtakes, the fraction is two standard deviations below this
+/// limit. If one packet in five is fast, the fraction is above the limit.
 const USUAL_ARRIVED_MIN: f64 = 0.8;
-/// Least time after which packets that arrive without their neighbours count as normal. A measured
-/// round-trip time may be too short, because it may come from an overtaking packet.
+/// Least duration of a period in which packets arrive without their neighbours. After this time,
+/// such packets count as normal. A measured round-trip time may be too short, because it may come
+/// from an overtaking packet.
 const ALONE_FOR_MIN: Duration = Duration::from_millis(100);
 /// Weight of one packet in the usual fraction. After a pause, overtaking packets arrive first. With
 /// this weight, a pause changes the average only little.
@@ -128,9 +129,9 @@ impl NeighbourComparison {
         }
         let sent = (high - low) as f64;
         let arrived = f64::from(window.arrived_among(low, high)) / sent;
-        // If one packet in five shows the path, this fraction of its neighbours arrives. The limit
-        // is lower by a standard deviation. Often none of the few neighbours of such a packet has
-        // arrived.
+        // If one packet in five is typical of the path, the fraction `of_the_path` of that packet's
+        // neighbours has arrived. The limit is lower by a standard deviation, because often none of
+        // the few neighbours has arrived.
         let of_the_path = ALONE * self.usual_arrived.max(USUAL_ARRIVED_MIN);
         let is_alone = arrived < of_the_path - (of_the_path * (1.0 - of_the_path) / sent).sqrt();
         self.usual_arrived += (arrived - self.usual_arrived) * USUAL_ARRIVED_GAIN;

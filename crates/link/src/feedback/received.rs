@@ -46,8 +46,8 @@ pub(crate) struct ReceivedLog {
     asked: Option<(u64, usize)>,
     /// Whether the present report includes a range that the peer requested.
     is_answering: bool,
-    /// Packet number below which the present report covers only late packets. The second field is
-    /// the size of the blocks for these late packets, in bytes.
+    /// Packet number below which the present report covers only late packets. `late_bytes` is the
+    /// size of the blocks for these late packets.
     late_below: u64,
     late_bytes: usize,
     /// Time from which the next reports may cover late packets again.
@@ -72,7 +72,8 @@ pub(crate) struct ReceivedLog {
     pending: bool,
     /// Time until which the log repeats reports even if no packets arrive.
     repeat_until: Time,
-    /// Number of reports about a ping that the log still repeats after `repeat_until`.
+    /// Remaining number of repeated reports about a ping. The log sends them even after
+    /// `repeat_until`.
     repeats_left: usize,
 }
 
@@ -100,8 +101,8 @@ struct ReportRecord {
 /// Maximum number of packets that are reported again at the peer's request. At 1 Gbit/s these
 /// packets cover more than one second.
 const ASKED_MAX: u64 = 1 << 17;
-/// Maximum number of bytes per second of requested reports, on average. A short request causes a
-/// long report, so the number is limited.
+/// Maximum average rate of requested reports, in bytes per second. The rate is limited because a
+/// short request causes a long report.
 const ANSWERS_BYTES_PER_S: f64 = 250_000.0;
 /// Limit of the reports about late packets, as a fraction of the arriving bytes. The larger of this
 /// limit and [`ANSWERS_BYTES_PER_S`] applies.
@@ -337,8 +338,8 @@ impl ReceivedLog {
         while self.history.len() > self.redundancy() + 1 && is_past(&self.history[1]) {
             self.history.pop_front();
         }
-        // If the number of reports for each arrival has risen, older arrivals have been reported
-        // often enough.
+        // The flag stays set if the number of reports for each arrival rises. Older arrivals have
+        // then been reported often enough.
         self.is_covered |= self.history.len() > self.redundancy() && is_past(&self.history[0]);
         let oldest = next.saturating_sub(WINDOW);
         let low = if self.is_covered {

@@ -148,8 +148,8 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Reply of a responder under load to a hello: a cookie that the initiator must return. The MAC of
-/// the reply has not been verified yet.
+/// Cookie with which a responder under load replies to a hello. The initiator must return the
+/// cookie. The MAC of the reply has not been verified yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CookieReply {
     /// Connection ID of the initiator.

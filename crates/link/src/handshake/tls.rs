@@ -79,7 +79,7 @@ pub(crate) struct TransportParameters {
     /// that both sides support. The connection uses that version.
     pub(crate) version: FrameVersion,
     /// Random number of this run of the program. A peer that has restarted sends another number, so
-    /// a restart can be distinguished from a silence.
+    /// this side can distinguish a restart from a period without packets.
     pub(crate) instance: u64,
     /// Initial window in slots. It applies to the first bulk stream that the receiver of the
     /// parameters opens. The windows of later streams are computed from this window.

@@ -53,8 +53,8 @@ pub(crate) struct ReportOutcome {
     /// Round-trip time measured with the report's front packet. `None` if the report gives no
     /// round-trip time.
     pub(crate) rtt: Option<Duration>,
-    /// Whether lost reports leave packets that no later report covers. The sender must then request
-    /// another report from the peer.
+    /// Whether reports about some packets were lost, and no later report covers these packets. The
+    /// sender must then request another report from the peer.
     pub(crate) ask: bool,
 }
 

@@ -48,7 +48,7 @@ pub struct Adversary {
     /// Datagrams to deliver later, sorted by delivery time and then by a sequence number.
     held: BTreeMap<(Instant, u64), HeldDatagram>,
     order: u64,
-    /// Newest unchanged data datagrams that each site has received.
+    /// Newest data datagrams that each site has received without a change.
     recorded: [VecDeque<Vec<u8>>; 2],
     recorded_handshakes: [VecDeque<Vec<u8>>; 2],
     /// Handshake datagrams that each site received before its last restart.
@@ -333,7 +333,7 @@ impl Adversary {
             to: sites[to as usize],
             bytes: Vec::new(),
         };
-        // A datagram from a stranger must have arrived earlier.
+        // A copy that comes from a stranger must be a copy of a datagram that has already arrived.
         let is_strange = self.random.chance(0.3);
         if is_strange {
             datagram.from = self.stranger();
@@ -505,9 +505,9 @@ fn is_stranger(address: &SocketAddr) -> bool {
     address.ip() == STRANGERS
 }
 
-/// Address of all strangers. The second address belongs to relays, which forward all datagrams of
-/// site A for a limited time.
+/// Address of all strangers.
 const STRANGERS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 66));
+/// Address of all relays. A relay forwards all datagrams of site A for a limited time.
 const RELAYS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 66));
 /// Maximum number of recorded data datagrams for each site. The same maximum applies to recorded
 /// handshake datagrams.

@@ -34,8 +34,8 @@ pub struct CrowdConfig {
     pub backward: PathConfig,
     /// Seed of all random decisions.
     pub seed: u64,
-    /// Maximum additional delay of a packet before the path. Packets stay in order. A value of one
-    /// packet's sending time is enough to avoid patterns.
+    /// Maximum additional delay of a packet before it enters the path. Packets stay in order. The
+    /// sending time of one packet is enough to avoid patterns.
     pub jitter: Duration,
     /// Time between two samples of the record.
     pub sample_every: Duration,
@@ -66,9 +66,9 @@ struct CrowdFlow {
     is_touched: bool,
     wake: Option<Instant>,
     connected: Option<Duration>,
-    /// Data packets that the flow sent into the path. The second field counts the packets that the
-    /// full queue dropped.
+    /// Number of data packets that the flow sent into the path.
     sent: u64,
+    /// Number of the flow's data packets that the full queue dropped.
     drops: u64,
     arrived_bytes: u64,
 }

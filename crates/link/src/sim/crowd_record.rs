@@ -67,8 +67,8 @@ impl CrowdRecord {
         self.lost.push(path.dropped() - drops);
     }
 
-    /// Adds the sample of one flow. The caller must have called
-    /// [`begin_sample`](Self::begin_sample) before.
+    /// Adds the sample of one flow. The caller must already have called
+    /// [`begin_sample`](Self::begin_sample).
     pub fn add_sample(&mut self, flow: usize, sample: FlowSample) {
         self.flows[flow].push(sample);
     }

@@ -103,7 +103,7 @@ impl FlowKind {
         }
     }
 
-    /// Returns the same sender with delayed acknowledgements, if it is a TCP sender.
+    /// Returns the same sender. If it is a TCP sender, its receiver then delays acknowledgements.
     pub fn delaying_acks(mut self) -> Self {
         if let Self::Tcp { is_ack_delayed, .. } = &mut self {
             *is_ack_delayed = true;

@@ -64,8 +64,8 @@ impl Inbox {
         self.waiting.drain(..)
     }
 
-    /// Lets datagrams that arrive from now on wait for up to `turn`. With `None`, the site handles
-    /// each datagram at once.
+    /// Delays the handling of later arrivals by up to `turn`. With `None`, the site handles each
+    /// datagram at once.
     pub(super) fn wait(&mut self, turn: Option<Duration>, now: Instant) {
         self.gathers_until = turn.map(|turn| now + turn);
     }

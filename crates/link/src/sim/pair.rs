@@ -64,12 +64,12 @@ pub struct TransferProgress {
     pub delivered: ByteCount,
     /// Start of the transfer, measured from the start of the simulation.
     pub began: Duration,
-    /// Time at which the sending application wrote the last byte. `None` before that.
+    /// Time at which the sending application wrote the last byte. `None` until that time.
     pub finished: Option<Duration>,
-    /// Time at which the receiving application read the last byte. `None` before that.
+    /// Time at which the receiving application read the last byte. `None` until that time.
     pub arrived: Option<Duration>,
-    /// Time at which the sender received the confirmation that all bytes arrived. `None` before
-    /// that.
+    /// Time at which the sender received the confirmation that all bytes arrived. `None` until that
+    /// time.
     pub confirmed: Option<Duration>,
     /// Reason why the transfer failed. `None` if it has not failed.
     pub lost: Option<LostReason>,

@@ -40,7 +40,7 @@ impl ReadingSchedule {
         if self.swallows > 0.0 {
             return LUMP_BYTES_MAX as usize;
         }
-        // The limit prevents the allowance from growing further while no bytes wait.
+        // Because of the limit, the allowance stops growing while no bytes wait.
         self.allowance = (self.allowance + elapsed_s * self.bytes_per_s).min(2.0 * self.lump());
         if self.allowance < self.lump() {
             return 0;

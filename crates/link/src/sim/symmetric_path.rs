@@ -102,8 +102,8 @@ impl SymmetricPath {
     }
 }
 
-/// Returns a time between zero and `within` that depends on the seed and on `which`. The benches
-/// use the times to start the flows of a run at different times.
+/// Returns a start time between zero and `within`. The time depends on `seed` and `which`, so that
+/// the flows of a run start at different times.
 pub fn offset(seed: u64, which: u64, within: Duration) -> Duration {
     let mixed = (seed << 8 | which).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     within.mul_f64(mixed as f64 / (1u64 << 24) as f64)

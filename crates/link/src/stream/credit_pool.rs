@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 pub(crate) const WINDOW_FLOOR: u64 = 16;
 /// Divisor of the full pool. The quotient is the share of the first stream.
 ///
-/// The divisor must be at least 2. A pool with more free slots than another pool still has more
-/// after both pools have given a share to the next stream. Hence a sender that missed an
-/// announcement never assumes more credit than exists.
+/// The divisor must be at least 2. If the receiver's pool has more free slots than the sender's
+/// copy, it still has more after each share. A sender that missed an announcement therefore never
+/// assumes more credit than exists.
 const FIRST_SHARE: u64 = 2;
 /// Maximum size of the pool for peer-opened streams: 2^25 slots, 48 GB. Sender and receiver must
 /// apply the same limit.
@@ -100,7 +100,8 @@ impl CreditPool {
 #[derive(Debug)]
 pub(crate) struct AnnouncedPool {
     pool: CreditPool,
-    /// Slots that ended streams have returned and that no announcement has included yet.
+    /// Slots that are free since the end of their streams, and that no announcement has included
+    /// yet.
     returned: u64,
 }
 
@@ -110,7 +111,7 @@ pub(crate) struct Announcement {
     /// First stream to which the announcement applies. The number counts the streams that the peer
     /// has opened.
     pub(crate) from: u32,
-    /// Free slots of the pool just before that stream takes its share.
+    /// Number of free slots in the pool just before stream `from` takes its share.
     pub(crate) free: u64,
 }
 
@@ -130,8 +131,8 @@ impl AnnouncedPool {
         self.pool.free()
     }
 
-    /// Returns the free slots of the pool, including returned slots that have not been announced
-    /// yet.
+    /// Returns the number of free slots in the pool, including returned slots that have not been
+    /// announced yet.
     pub(crate) fn unused(&self) -> u64 {
         self.pool.free() + self.returned
     }
@@ -145,8 +146,8 @@ impl AnnouncedPool {
     }
 
     /// Makes the returned slots available for new streams if their number justifies an
-    /// announcement, or if the pool is full again. Returns whether it made the slots available, so
-    /// that an announcement is due.
+    /// announcement, or if the pool is full again. If the result is true, the slots are available
+    /// and an announcement is due.
     pub(crate) fn release_returned(&mut self) -> bool {
         let is_full_again = self.returned > 0 && self.unused() == self.pool.size();
         if self.returned <= self.pool.free() / 8 && !is_full_again {

@@ -41,8 +41,8 @@ pub(super) const FLOOR_SHARE: u64 = 4;
 /// peer's other connections use. With more than eight other connections it keeps less.
 const BESIDE_SHARE: u64 = 16;
 /// Size of the pool for peer-opened streams, in sixteenths of the memory. With 1 GiB of memory the
-/// first stream has 160 MiB. That is enough to fill 1 Gbit/s over a round trip of 1 s until the
-/// first credit frame arrives.
+/// first stream has 160 MiB. That is enough to fill a path of 1 Gbit/s and 1 s until the first
+/// credit frame arrives.
 const PEER_POOL_SIXTEENTHS: u64 = 5;
 /// Size of the pool for streams that this side opens, in sixteenths of the memory.
 const OWN_POOL_SIXTEENTHS: u64 = 1;
@@ -269,7 +269,7 @@ impl StreamMemory {
         self.announced
     }
 
-    /// Returns by how many slots the windows of all streams together may still grow.
+    /// Returns the number of slots by which all windows together may still grow.
     pub(super) fn room(&self) -> u64 {
         let room = (self.rest() + self.own.free() / 2).saturating_sub(self.taken_of_rest());
         room.min(slots(self.max - self.sending()).saturating_sub(self.promised()))
@@ -282,17 +282,18 @@ impl StreamMemory {
         self.grown + streams * STREAM_SLOTS
     }
 
-    /// Returns the slots by which windows have grown beyond the memory reserved for growth.
+    /// Returns the number of slots by which least windows and growth together exceed the memory
+    /// reserved for them.
     fn overgrown(&self) -> u64 {
         self.taken_of_rest().saturating_sub(self.rest())
     }
 
-    /// Returns the slots reserved for least windows and for the growth of windows.
+    /// Returns the number of slots reserved for least windows and for the growth of windows.
     fn rest(&self) -> u64 {
         slots(self.max / 16 * REST_SIXTEENTHS)
     }
 
-    /// Returns the slots by which the window of one stream may grow now.
+    /// Returns the number of slots by which the window of one stream may grow now.
     pub(crate) fn room_to_grow(&self) -> u64 {
         self.room() - self.room() / GROWTH_LEAVES
     }
@@ -340,7 +341,7 @@ impl StreamMemory {
         (room + own) as f64 / (room + self.grown).max(1) as f64
     }
 
-    /// Returns the slots that are granted to the peer or reserved for its streams.
+    /// Returns the number of slots that are granted to the peer or reserved for its streams.
     fn promised(&self) -> u64 {
         let own = self.own.size() - self.own.free();
         self.peer_opened.size() + own + self.grown + self.streams * STREAM_SLOTS
@@ -368,7 +369,7 @@ impl StreamMemory {
         self.bound_pool();
     }
 
-    /// Returns the bytes of memory in use: slabs of arrived data, and data to be sent.
+    /// Returns the memory in use, in bytes: slabs of arrived data, and data to be sent.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.send_buffered + (self.pool.lent() * SLAB_SIZE) as u64
     }
@@ -397,8 +398,8 @@ fn peer_pool_size(memory_max: u64) -> u64 {
     slots(memory_max / 16 * PEER_POOL_SIXTEENTHS).min(POOL_MAX)
 }
 
-/// Returns the initial window in slots of the first bulk stream of a new connection. The receiver
-/// has `memory_max` bytes of memory.
+/// Returns the initial window, in slots, for the first bulk stream on a new connection. The
+/// receiver has `memory_max` bytes of memory.
 pub(crate) fn first_initial_window(memory_max: u64) -> u64 {
     CreditPool::new(peer_pool_size(memory_max)).next_window()
 }

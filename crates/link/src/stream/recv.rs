@@ -79,8 +79,8 @@ pub(crate) struct RecvHalf {
     limit_at_first: u64,
     /// Initial credit for which memory is reserved. `announced_credit` may be lower.
     limit_promised: u64,
-    /// Number of slots read when the window was last assessed, and the time of that assessment in
-    /// seconds.
+    /// Number of slots that had been read when the window was last assessed. `judged_s` is the time
+    /// of that assessment in seconds.
     judged_at: u64,
     judged_s: f64,
     need: WindowNeed,
@@ -314,8 +314,8 @@ impl RecvHalf {
         Some(out.freeze())
     }
 
-    /// Returns the reason why the window is too small, or `None` if it is large enough. A window
-    /// that is full because the application reads slowly is large enough.
+    /// Returns the reason why the window is too small, or `None` if it is large enough. If the
+    /// window is full because the application reads slowly, it is large enough.
     pub(crate) fn shortage(&self, now_s: f64, rtt_s: f64) -> Option<WindowShortage> {
         if self.state != RecvState::Open || self.end.is_some() {
             return None;
@@ -351,9 +351,9 @@ impl RecvHalf {
         self.next + window >= self.announced_credit + (window / 8).max(1)
     }
 
-    /// Makes the granted credit follow the reader's drain rate from now on. With a peer of version
-    /// 2, only this credit limits the bytes that wait for a slow server after the client's last
-    /// byte.
+    /// Makes the granted credit follow the reader's drain rate from now on. After the client's last
+    /// byte, bytes may still wait for a slow server. With a peer of version 2, only this credit
+    /// limits the number of waiting bytes.
     pub(crate) fn pace(&mut self) {
         self.is_paced = true;
     }

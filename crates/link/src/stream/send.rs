@@ -80,7 +80,7 @@ pub(crate) enum SendState {
     /// The application has written its last byte. The fields state whether the end record was sent,
     /// and whether it has arrived.
     Finished { end_sent: bool, end_arrived: bool },
-    /// The stream was reset by the application, or because the peer requested it.
+    /// The application reset the stream, or the peer requested the reset.
     Reset { code: u32 },
 }
 
@@ -359,8 +359,8 @@ impl SendHalf {
         }
     }
 
-    /// Handles the arrival of a packet with a half of slot `index`. Returns the number of freed
-    /// buffer bytes, and whether the other half is neither in flight nor queued.
+    /// Handles the arrival of a packet that contained a half of slot `index`. Returns the number of
+    /// freed buffer bytes, and whether the other half is neither in flight nor queued.
     pub(crate) fn on_half_arrived(&mut self, index: u64, half: Half) -> (usize, bool) {
         let Some(slot) = self.slot_mut(index) else {
             return (0, false);
@@ -376,8 +376,8 @@ impl SendHalf {
         }
     }
 
-    /// Handles the loss of a packet with a half of slot `index`. Returns the retransmission round
-    /// that the slot now needs, counted from 1.
+    /// Handles the loss of a packet that contained a half of slot `index`. Returns the
+    /// retransmission round that the slot now needs, counted from 1.
     ///
     /// Returns `None` if that half has arrived, or if a copy of the slot already waits to be sent.
     pub(crate) fn on_half_lost(&mut self, index: u64, half: Half) -> Option<u8> {
@@ -394,7 +394,8 @@ impl SendHalf {
         Some(slot.round)
     }
 
-    /// Handles the arrival of a packet with slot `index`. Returns the number of freed buffer bytes.
+    /// Handles the arrival of a packet that contained slot `index`. Returns the number of freed
+    /// buffer bytes.
     pub(crate) fn on_arrived(&mut self, index: u64) -> usize {
         let Some(slot) = self.slot_mut(index) else {
             return 0;
@@ -423,8 +424,8 @@ impl SendHalf {
         freed
     }
 
-    /// Handles the loss of a packet with slot `index`. Returns the retransmission round that the
-    /// slot now needs, counted from 1.
+    /// Handles the loss of a packet that contained slot `index`. Returns the retransmission round
+    /// that the slot now needs, counted from 1.
     ///
     /// Returns `None` if the slot has arrived, or if another copy of the slot is in flight or
     /// queued.
@@ -462,8 +463,9 @@ impl SendHalf {
     /// Returns the next slot to repeat in this pass while the path is idle, and the length of the
     /// slot.
     ///
-    /// The slot has not arrived, and at least one but fewer than `copies_max` packets in flight
-    /// carry it. The method returns the same slot until [`take_again`](Self::take_again) sends it.
+    /// The slot has not arrived. At least one packet in flight carries the slot, but fewer than
+    /// `copies_max` packets do. The method returns the same slot until
+    /// [`take_again`](Self::take_again) sends it.
     ///
     /// Passes go from the newest slot to the oldest. A pass in sending order would advance as fast
     /// as the reports arrive, and would repeat each slot just before its acknowledgement.

@@ -36,8 +36,8 @@ pub(crate) struct Stream {
     /// Whether the peer has received everything that this side sent, or both sides abandoned the
     /// sending half.
     pub(crate) send_done: bool,
-    /// Whether this side has received everything and the peer has been notified of it, or both
-    /// sides abandoned the receiving half.
+    /// Whether the receiving half is finished. Either the peer has been notified that this side
+    /// received everything, or both sides abandoned the receiving half.
     pub(crate) recv_done: bool,
     /// Initial window of the stream. `None` once the memory of the window has been freed.
     share: Option<InitialWindow>,
@@ -81,8 +81,8 @@ pub(crate) struct StreamTable {
     peer_limit: u32,
     /// Total number of streams that the peer has opened.
     peer_count: u32,
-    /// Count fields (see [`StreamNumber`]) of implicitly opened streams. Such a stream opens
-    /// because a frame of a later stream arrived first.
+    /// Values of the count field (see [`StreamNumber`]) for implicitly opened streams. Such a
+    /// stream opens because a frame of a later stream arrived first.
     peer_skipped: BTreeSet<u32>,
     peer_open: u32,
     announced_limit: u32,
@@ -245,7 +245,8 @@ impl StreamTable {
     /// method opens it. Returns `Ok(None)` if the stream is closed.
     ///
     /// # Errors
-    /// Returns an error if no such stream can exist, which is a protocol violation by the peer.
+    /// Returns an error if a stream with this number cannot exist, which is a protocol violation by
+    /// the peer.
     pub(crate) fn named_by_peer(
         &mut self,
         number: u32,
@@ -296,7 +297,8 @@ impl StreamTable {
         stream.recv.release(&mut self.memory.pool);
         let (share, window) = (stream.share, stream.recv.window());
         if stream.in_ready_queue {
-            // Otherwise the next stream in this position would be queued twice.
+            // If the entry stayed in the queue, the next stream with this table index would be
+            // queued twice.
             let queue = match stream.class {
                 StreamClass::Control => &mut self.ready_control,
                 StreamClass::Bulk => &mut self.ready_bulk,
@@ -356,8 +358,8 @@ impl StreamTable {
         self.places[place? as usize].as_mut()
     }
 
-    /// Returns the table index of the first stream with new bytes in the queue of `class`. Streams
-    /// before it have no new bytes and are removed from the queue.
+    /// Returns the table index of the first stream in the queue of `class` that has new bytes.
+    /// Streams before it have no new bytes and are removed from the queue.
     fn first_ready(&mut self, class: StreamClass) -> Option<u32> {
         let queue = match class {
             StreamClass::Control => &mut self.ready_control,
@@ -521,8 +523,8 @@ impl StreamTable {
         self.first_ready(StreamClass::Control).is_some()
     }
 
-    /// Returns the time at which the next delayed copy is due. If a slot has arrived meanwhile, its
-    /// delayed copies are dropped.
+    /// Returns the time at which the next delayed copy is due. Drops earlier copies of slots that
+    /// have arrived.
     pub(crate) fn next_delayed(&mut self) -> Option<Time> {
         while let Some(Reverse((due, chunk))) = self.delayed.peek().copied() {
             if self.missing_len(chunk).is_some() {
@@ -547,7 +549,8 @@ impl StreamTable {
     }
 
     fn insert(&mut self, number: u32, class: StreamClass, now_s: f64) {
-        // Both directions of a stream get a window. Each side grants slots for its own receiving.
+        // Both directions of a stream get a window. Each side grants slots for the direction in
+        // which it receives.
         let parts = StreamNumber::decode(number);
         let by_peer = parts.by_initiator != self.we_initiated;
         let share = (class == StreamClass::Bulk).then(|| self.memory.promise_stream(by_peer));

@@ -8,10 +8,12 @@
 /// Measured window need of one stream.
 #[derive(Debug, Default)]
 pub(super) struct WindowNeed {
-    /// Start of the present measuring span, and the number of slots read before it.
+    /// Start of the present measuring span. `span_read` is the number of slots read before the
+    /// span.
     span_began_s: f64,
     span_read: u64,
-    /// Slots read per round trip in the last two measuring spans. `None` until a span has ended.
+    /// Number of slots that were read per round trip, for each of the last two measuring spans.
+    /// `None` until a span has ended.
     read: [Option<f64>; 2],
     /// Largest number of slots behind a gap, in the present period and in the previous period.
     behind_gap: [u64; 2],
@@ -93,8 +95,8 @@ const PACED_MIN: u64 = 271;
 /// free.
 const GAP_SHARE_MIN: f64 = 1.25;
 const GAP_SHARE_MAX: f64 = 2.0;
-/// Minimum measuring span in seconds. On a path with a shorter round trip, an application reads
-/// more bytes at once than arrive in one round trip.
+/// Minimum measuring span in seconds. On a path with a shorter round trip, one read of an
+/// application covers bytes of more than one round trip.
 const SPAN_MIN_S: f64 = 0.005;
 /// Minimum number of round trips for which the slots behind a gap are remembered.
 const PERIOD_ROUND_TRIPS: f64 = 8.0;

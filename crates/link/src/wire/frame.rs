@@ -51,11 +51,11 @@ pub(crate) enum Frame<'a> {
     },
     /// The receiver's application has read a stream to its end.
     Done { stream: u32 },
-    /// Announces initial credit. The pool for bulk streams that the receiver of this frame opens
-    /// has `free` slots just before stream `from` opens.
+    /// Announces initial credit: the pool has `free` slots just before stream `from` opens. The
+    /// pool serves the bulk streams that the receiver of this frame opens.
     ///
-    /// `from` is a count of the streams that the receiver of this frame opens. Each stream takes
-    /// its share of the pool without a further frame.
+    /// `from` counts the streams that the receiver of this frame opens. Each stream takes its share
+    /// of the pool without a further frame.
     InitialWindow { from: u32, free: u64 },
     /// Total number of streams that the receiver of the frame may open, including all earlier
     /// streams.
@@ -162,8 +162,8 @@ pub(crate) fn put_feedback_type(out: &mut Vec<u8>) {
 impl Frame<'_> {
     /// Appends this frame to `out`.
     ///
-    /// Chunks, halves and feedback have other methods: [`put_chunk`], [`put_chunk_to_end`],
-    /// [`put_half`], and the log of received packets.
+    /// Other functions append chunks and halves: [`put_chunk`], [`put_chunk_to_end`] and
+    /// [`put_half`]. The log of received packets appends feedback.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let mut fields = |kind: u8, values: &[u64]| {
             out.push(kind);

@@ -12,9 +12,9 @@
 //! when the frame was created.
 //!
 //! The first sample is relative to `front`, and each further sample is relative to the sample
-//! before it. Samples go back in time. Runs are alternately received and missing packets, and the
-//! first run is received packets. In a bitmap, the least significant bit stands for the first
-//! packet.
+//! before it. Samples go back in time. Runs of received packets and runs of missing packets
+//! alternate. The first run contains received packets. In a bitmap, the least significant bit
+//! stands for the first packet.
 
 use crate::wire::{
     Malformed,
@@ -158,7 +158,7 @@ impl<'a> Report<'a> {
         mut visit: impl FnMut(u64, u64, bool),
     ) -> Result<(), Malformed> {
         let mut reader = ByteReader(self.blocks);
-        // A report covers each packet in the window once at most.
+        // A report covers each packet in the window at most once.
         let mut left = WINDOW;
         while !reader.is_empty() {
             let first = self

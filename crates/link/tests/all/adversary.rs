@@ -138,7 +138,7 @@ impl Siege {
     fn end(&mut self) {
         let seed = self.config.seed;
         self.world.calm_adversary();
-        // Restarts and their lost streams are detected by then.
+        // In these five seconds, the sites detect restarts and lost streams.
         self.world.run_for(Duration::from_secs(5));
         self.keep_busy();
         for side in [SimSite::A, SimSite::B] {

@@ -28,8 +28,8 @@ fn config(seed: u64) -> WorldConfig {
     }
 }
 
-/// Runs a transfer on a connection that has just been established. Returns by how many round trips
-/// the transfer exceeds its ideal duration.
+/// Runs a transfer on a connection that has just been established. Returns the duration of the
+/// transfer minus its ideal duration, in round trips.
 fn surplus_rtts(world: &mut SimWorld) -> f64 {
     world.run_for(Duration::from_secs(2));
     let id = world.send(SimSite::A, StreamClass::Bulk, SIZE);

@@ -52,8 +52,8 @@ fn forged_errors_do_not_stop_a_transfer() {
     }
 }
 
-/// Returns how long an idle link needs to detect that its peer is gone, or `None` after five
-/// seconds. `is_told` adds an ICMP error.
+/// Returns the time in which an idle link detects that its peer is gone. Returns `None` if the link
+/// has not detected this after five seconds. `is_told` adds an ICMP error.
 fn found_out(rtt: Duration, is_told: bool) -> Option<Duration> {
     let path = PathConfig::line(BitRate::mbit(100), rtt);
     let mut world = SimWorld::new(&WorldConfig::symmetric(path, 1));

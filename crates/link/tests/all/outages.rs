@@ -156,7 +156,7 @@ fn a_receiver_learns_within_two_seconds_that_the_sender_has_restarted() {
         let id = world.send(SimSite::B, StreamClass::Bulk, ByteCount::megabytes(40));
         let half = ByteCount::megabytes(20);
         world.run_until(Duration::from_secs(60), |w| w.progress(id).delivered > half);
-        // Only A has the peer's address. Credit in flight has arrived before B is stopped.
+        // Only A has the peer's address. B is stopped after all its credit in flight has arrived.
         world.set_stopped(SimSite::B, true);
         world.run_for(Duration::from_secs(1));
         world.restart(SimSite::B, &config);
@@ -220,8 +220,7 @@ fn a_peer_that_moves_to_another_host_is_measured_anew() {
         .expect("it ends");
 }
 
-/// Moves a peer to another path. The round-trip time of the new path is 600 times as long as on the
-/// former path.
+/// Moves a peer to another path. The new path has 600 times the round-trip time of the former path.
 #[test]
 fn a_peer_that_moves_from_a_local_network_to_a_satellite_is_followed() {
     for from in [SimSite::A, SimSite::B] {

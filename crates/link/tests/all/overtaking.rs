@@ -87,8 +87,9 @@ fn three_in_a_hundred_that_skip_the_delay_do_not_slow_the_others() {
     }
 }
 
-/// Regression test: an overtaking packet was not detected at a low rate. The 256 packets before it
-/// had been sent long before the overtaken packets, and had all arrived.
+/// Regression test: an overtaking packet was not detected at a low rate. The detector compared this
+/// packet with 256 earlier packets. They had been sent long before the overtaken packets, and had
+/// all arrived.
 ///
 /// After a pause, the overtaking packets of the next burst arrived first. The link counted the
 /// pause as a time in which no other packets arrived. The rate fell to a thousandth and stayed

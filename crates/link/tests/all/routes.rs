@@ -80,8 +80,8 @@ fn a_transfer_goes_on_at_the_rate_of_the_path_when_the_route_becomes_shorter() {
 }
 
 /// After the change to a shorter route, packets on the longer route arrive after newer packets. The
-/// link must then shorten its reordering window. It must also measure the loss without the packets
-/// that were delivered on the longer route.
+/// link must then shorten its reordering window. When it measures the loss, it must leave out the
+/// packets that were delivered on the longer route.
 #[test]
 fn a_shorter_route_is_not_flooded() {
     let rate = BitRate::mbit(300);
@@ -155,8 +155,8 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     // During a transfer, the link reaches 0.91 on average and at least 0.85. After an idle time, it
     // reaches 0.93 on average and at least 0.81. At two of 16 moments, the link still treats the
     // new route as a queue. With an earlier version the worst value after an idle time was 0.70.
-    // With another start-up it was 0.34, because a test of the route waited for free space in the
-    // window. Its packet train then arrived late and counted as a queue.
+    // With another start-up phase the worst value was 0.34, because a test of the route waited for
+    // free space in the window. Its packet train then arrived late and counted as a queue.
     let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
     for judged in &judged {
         println!("{judged:.3?}");

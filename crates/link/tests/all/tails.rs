@@ -25,8 +25,7 @@ fn world(rtt: Duration, loss: f64, memory_max: ByteCount, seed: u64) -> SimWorld
     })
 }
 
-/// Returns the ratio of retransmitted and repeated bytes to bytes sent for the first time, at site
-/// A.
+/// Returns the bytes that site A sent again, divided by the bytes that it sent for the first time.
 fn sent_again(world: &SimWorld) -> f64 {
     let stats = world.view(SimSite::A).stats;
     stats.payload_again as f64 / stats.payload_sent as f64

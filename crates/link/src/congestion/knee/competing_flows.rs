@@ -39,7 +39,7 @@ impl CompetingFlows {
         }
     }
 
-    /// Whether the sender leaves all capacity to other flows (the background policy).
+    /// Whether the sender uses only capacity that other flows do not use (the background policy).
     pub(super) fn comes_first(&self) -> bool {
         self.policy == KneePolicy::Background
     }
@@ -76,12 +76,12 @@ impl CompetingFlows {
     }
 }
 
-/// Steps of the score. A failed drain adds the first value. A drain that succeeds at the first
-/// attempt subtracts the second value.
+/// Steps of the score. A failed drain adds `STEP_UP`. A drain that succeeds at the first attempt
+/// subtracts `STEP_DOWN`.
 ///
-/// The score rises if more than one drain in three fails. While the score is at least the second
-/// value, a series of failed drains is in progress. The stored window is then the window from
-/// before the series.
+/// The score rises if more than one drain in three fails. While the score is at least `STEP_DOWN`,
+/// a series of failed drains is in progress. The stored window is then the window from before the
+/// series.
 const STEP_UP: f64 = 1.0;
 const STEP_DOWN: f64 = 0.5;
 /// Score at which competing flows are assumed to fill the queue: three failed drains in a row. Each

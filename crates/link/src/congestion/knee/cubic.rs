@@ -1,8 +1,8 @@
 //! Window growth of CUBIC (RFC 9438). The sender uses this growth while it competes with loss-based
 //! flows, and at policers.
 //!
-//! The input is bytes acknowledged or declared lost, cuts and the time. The output is a window. The
-//! caller decides when to cut the window.
+//! The input is cuts, the time, and the bytes that were acknowledged or declared lost. The output
+//! is a window. The caller decides when to cut the window.
 
 use crate::congestion::knee::Mechanism;
 /// State of a CUBIC window, in bytes.
@@ -10,7 +10,7 @@ use crate::congestion::knee::Mechanism;
 pub(super) struct CubicWindow {
     /// Window at which growth levels off: W_max of RFC 9438.
     window_max_bytes: f64,
-    /// Time of the last cut, moved forward by the pauses since the cut. The second field is the
+    /// Time of the last cut, moved forward by the pauses since the cut. `window_epoch` is the
     /// window after the cut.
     epoch_s: f64,
     window_epoch: f64,

@@ -61,7 +61,7 @@ pub(super) fn path_window_s(base_s: f64) -> f64 {
 }
 
 /// Length of the time window for the minimum and the maximum values of a path, in seconds. The
-/// second value is the least length in round trips.
+/// window has at least `WINDOW_ROUND_TRIPS` round trips.
 ///
 /// After a change to a longer route, the old minimum expires within this time. A queue that lasts
 /// as long as the window counts as a part of the path's delay.

@@ -19,7 +19,7 @@ pub enum Mechanism {
     IdleRest,
     /// While no reports arrive, the time does not count for the growth of CUBIC's window.
     GrowthPause,
-    /// One report grows the window as if it acknowledged at most one window of bytes.
+    /// The growth of the window counts at most one window of bytes per report.
     GrowthBound,
     /// The limit of bytes in flight is higher on a path that loses packets.
     InFlightForLoss,
@@ -31,7 +31,7 @@ pub enum Mechanism {
     StaleWindow,
     /// Before the first train is measured, the sender stops earlier if no reports arrive.
     StartSilence,
-    /// If reports stop, the sender continues for the longest recent time between two reports.
+    /// If reports stop, the sender continues for the longest gap between two recent reports.
     ReportGap,
     /// The estimate of the capacity excludes packets that were dropped before the bottleneck.
     PassedPart,
@@ -119,8 +119,8 @@ pub enum Mechanism {
     /// The window after a cut depends on the losses or on the delivery rate, whichever gives the
     /// smaller window.
     PassedByDelivery,
-    /// The time limit of an experiment is shorter if the experiment has as many packets as the
-    /// count before it.
+    /// If an experiment reaches the number of packets that were counted before it, its time limit
+    /// is shorter.
     ExperimentTimeout,
     /// On a slow path, an experiment can end after few packets.
     FewPackets,
@@ -129,7 +129,7 @@ pub enum Mechanism {
     SmallGain,
     /// The dispersion of losses in an experiment has an upper limit.
     DispersionMax,
-    /// A round that loses far more than the cleanest round ends start-up.
+    /// Start-up ends after a round that loses far more than the cleanest round.
     DrownedRound,
     /// Start-up continues after losses that the path itself causes.
     StartAgain,
@@ -141,7 +141,8 @@ pub enum Mechanism {
     LearnInStart,
     /// Start-up ends when the delivery rate stops growing.
     FlatRounds,
-    /// One round without growth of the delivery rate ends start-up if losses exceed the loss floor.
+    /// If losses exceed the loss floor, start-up ends after one round without growth of the
+    /// delivery rate.
     FlatWithLoss,
     /// Many losses end start-up before the end of the round.
     LossEndsStart,
@@ -155,8 +156,8 @@ pub enum Mechanism {
     Eightfold,
     /// The window grows at once to the value for half of a train's rate.
     TrainLeap,
-    /// If the window is far too large for the rate of a train and of later arrivals, the controller
-    /// reduces the window.
+    /// The controller reduces a window that is far too large for the rates of a train and of later
+    /// arrivals.
     Disproven,
     /// Growth becomes faster as the rate rises above the rate of a train.
     GrowthBeyondTrain,
@@ -166,7 +167,7 @@ pub enum Mechanism {
     FarBelowTrain,
     /// A train that jitter has spread gives only a lower limit of the capacity.
     TrainJitter,
-    /// A train is not measured if one packet that overtook the train dominates the result.
+    /// If a packet overtook a train and dominates the result, the train is not measured.
     TrainOvertaker,
     /// If less than half of the expected packets arrive, the controller cuts the window, regardless
     /// of the loss floor.

@@ -125,8 +125,8 @@ impl Knee {
         };
         self.mode.pause(&mut self.path, idle_s);
         if !digest.app_limited {
-            // A report after a pause resolves several round trips at once, and growth counts round
-            // trips.
+            // After a pause, one report may cover packets of several round trips. Such a report
+            // grows the window at most as much as the reports of one round trip would.
             let bytes = digest.resolved_bytes() as f64;
             let bytes = Mechanism::GrowthBound.value(bytes.min(self.path.window_bytes), bytes);
             self.mode.grow(&mut self.path, bytes, now_s);
@@ -235,7 +235,7 @@ impl Controller for Knee {
     }
 }
 
-/// Number of rounds without a report after which CUBIC's window stops growing. Without reports, no
+/// Number of rounds without a report. After these rounds, CUBIC's window stops growing, because no
 /// measurement shows whether later packets have passed.
 const GROWTH_PAUSE_ROUNDS: f64 = 2.0;
 /// Fraction of a period without reports. If a packet's round-trip time exceeds this fraction of the
@@ -255,8 +255,8 @@ const IN_FLIGHT_MAX: f64 = 1.25;
 /// Relative increase of the limit [`IN_FLIGHT_MAX`] on a path that loses all packets. The actual
 /// increase is this value multiplied by the loss floor.
 ///
-/// A lost packet counts as in flight until it is declared lost. That takes longer than the report
-/// about an arrived packet.
+/// A lost packet counts as in flight until it is declared lost. The report about an arrived packet
+/// comes sooner.
 const IN_FLIGHT_FOR_LOSS: f64 = 0.25;
 /// Number of packets that may be in flight in addition to [`IN_FLIGHT_MAX`]. These packets allow a
 /// burst of the pacer if the window is small.

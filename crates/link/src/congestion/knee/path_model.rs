@@ -163,12 +163,13 @@ impl PathModel {
         self.packet_bytes * self.rtt_s() / self.window_bytes.max(self.packet_bytes)
     }
 
-    /// Returns the queueing delay that ends growth, at the present rate, in seconds.
+    /// Returns the queueing delay at which growth ends, in seconds, for the present rate.
     pub(super) fn threshold_s(&self) -> f64 {
         self.threshold_at_s(self.rate_bytes_per_s())
     }
 
-    /// Returns the queueing delay that ends growth, at `rate` bytes per second, in seconds.
+    /// Returns the queueing delay at which growth ends, in seconds, for a rate of `rate` bytes per
+    /// second.
     pub(super) fn threshold_at_s(&self, rate: f64) -> f64 {
         self.queue.threshold_s(rate, self.packet_bytes)
     }
@@ -261,19 +262,19 @@ const FULL_PACKET_MIN_BYTES: usize = 1000;
 /// With this weight, the average follows a new MTU within a few hundred packets. Single packets of
 /// an unusual size hardly change the average.
 const PACKET_WEIGHT: f64 = 1.0 / 64.0;
-/// Number of packets in the bandwidth-delay product below which a path is short. The queue of a
-/// short path is longer than the path itself.
+/// Number of packets in the bandwidth-delay product. A path with fewer packets is short. The queue
+/// of a short path is longer than the path itself.
 const SHORT_PACKETS: f64 = 16.0;
 
 /// Window during a drain, as a fraction of the bandwidth-delay product.
 ///
-/// With this value the queue becomes empty. A drain lowers the rate by 5 % in one round of eight to
-/// ten, so it costs less than 1 % of the rate. A smaller window would also empty a queue that other
-/// flows built. An empty queue would then prove nothing about competing flows.
+/// With this value the queue becomes empty. In one of eight to ten rounds, a drain lowers the rate
+/// by 5 %. It therefore costs less than 1 % of the rate. A smaller window would also empty a queue
+/// that other flows built. An empty queue would then prove nothing about competing flows.
 pub(super) const DRAINED: f64 = 0.95;
 /// Least pacing rate of a drain, as a fraction of the capacity.
 ///
-/// The queueing delay may be many times a very short base round-trip time. The rate window / RTT
+/// The queueing delay may be many times a very short base round-trip time. The rate (window / RTT)
 /// would then be nearly zero. A lower minimum would drain the queue faster, and a higher minimum
 /// would waste less capacity.
 pub(super) const DRAIN_RATE_MIN: f64 = 0.6;

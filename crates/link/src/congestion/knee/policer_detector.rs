@@ -1,6 +1,6 @@
 //! Detection of a policer. A policer drops packets above its rate instead of queueing them.
 //!
-//! The input is cuts for loss, and signs of a queue. The output is CUBIC's window growth, once a
+//! The input is signs of a queue, and cuts for loss. The output is CUBIC's window growth, once a
 //! policer is detected. The detector keeps its state between modes, because a cut at a policer also
 //! starts a loss test.
 //!
@@ -71,17 +71,18 @@ impl PolicerDetector {
         window_bytes < BELOW * dropped
     }
 
-    /// Returns the window in bytes above which no policer is assumed any more, if no losses occur.
+    /// Returns a limit for the window, in bytes. If the window exceeds the limit without losses, no
+    /// policer is assumed any more.
     pub(super) fn gone_at(&self) -> f64 {
         GONE_AT * self.passed
     }
 }
 
-/// Number of consecutive cuts for loss without a queue that show a policer. A single cut may have
-/// any cause.
+/// Number of consecutive cuts for loss without a queue. After this number of cuts, a policer is
+/// detected. A single cut may have any cause.
 const CUTS: u32 = 2;
-/// Fraction of the window at the last loss. Below this window, losses on a lossy path come from the
-/// path itself.
+/// Fraction of the window at the last loss. With a smaller window, losses on a lossy path come from
+/// the path itself.
 const BELOW: f64 = 0.95;
 /// Multiple of the window that the policer passed. If a larger window has no losses, no policer is
 /// assumed any more.

@@ -11,8 +11,8 @@ use crate::congestion::knee::Mechanism;
 /// Times at which reports of the peer arrived.
 #[derive(Debug, Default)]
 pub(super) struct ReportTimes {
-    /// Arrival time of the last report. Before the first report, the sending time of the first
-    /// packet.
+    /// Arrival time of the last report. Until the first report arrives, the field holds the sending
+    /// time of the first packet.
     last_s: Option<f64>,
     /// Reordering window in seconds: the time by which a packet may arrive late before it counts as
     /// lost.
@@ -70,7 +70,7 @@ impl ReportTimes {
     }
 
     /// Returns the excess of the reordering window over the usual time between two reports. The
-    /// unit is base round-trip times.
+    /// result is a multiple of the base round-trip time.
     pub(super) fn reordered(&self, base_s: f64) -> f64 {
         (self.reorder_window_s - interval_s(base_s)).max(0.0) / base_s
     }

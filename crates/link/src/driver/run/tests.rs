@@ -117,7 +117,7 @@ fn the_socket_wakes_it_for_room_while_it_needs_some_and_for_datagrams_while_they
 fn deadlines_of_pending_opens_and_of_the_end_wake_the_driver() {
     let mut driver = driver();
     let now = driver.clock.now();
-    // Only the reporter has work due.
+    // Only the reporter has work that is due.
     driver.endpoint.close();
     let quiet = driver.wake(None, now);
     let soon = now + Duration::from_secs(3);

@@ -279,8 +279,8 @@ fn a_connection_that_the_peer_retires_keeps_its_streams_and_gets_a_successor() {
     assert_eq!(left, [1, 1]);
 }
 
-/// A peer is upgraded repeatedly while each of its processes still has transfers, or a hostile peer
-/// pretends to do so.
+/// A peer is upgraded repeatedly while each of its processes still has transfers. A hostile peer
+/// can also pretend that it is upgraded.
 #[test]
 fn retired_connections_are_kept_up_to_a_bound() {
     let mut pair = EndpointPair::new(DELAY);

@@ -255,8 +255,8 @@ fn a_peer_that_lets_us_say_nothing_cannot_make_us_remember_what_we_have_to_say()
     assert!(waiting_max <= 4 * streams_max, "{waiting_max} frames wait");
 }
 
-/// For each of eight streams of B, sends A one byte in every 16th slot. The first slot is missing,
-/// so A must store all these slots.
+/// On each of eight streams of B, sends one byte to A in every 16th slot. The first slot is
+/// missing, so A must store all these slots.
 fn fill_memory(sites: &mut SitePair) {
     for count in 0..8 {
         for index in (16..5_700).step_by(16) {

@@ -90,7 +90,7 @@ const ROUND: Duration = Duration::from_micros(100);
 const QUIET_MAX: u32 = 2;
 /// Seed of the only world that exceeds [`QUIET_MAX`], by one wake-up. The reason is unknown.
 const QUIET_WORLD: u64 = 48;
-/// Maximum time between early work of a running site and the deadline of the work: the duration of
+/// Maximum time between early work of a running site and the deadline of this work: the duration of
 /// the longest burst. Data need not wait for a full burst if the site runs for another reason.
 const EARLY_MAX: Duration = Duration::from_millis(2);
 

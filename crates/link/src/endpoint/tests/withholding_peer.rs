@@ -74,8 +74,8 @@ fn frames_of_control_let_no_bulk_pass_the_window() {
     assert!(full_rounds > 100, "{full_rounds}");
 }
 
-/// Regression test: B left an address, and A sent 24 times as many bytes to that address as it
-/// received from that address.
+/// Regression test: after B had left an address, A sent 24 bytes to that address for each byte that
+/// came from it.
 #[test]
 fn a_peer_that_reports_nothing_directs_no_bulk_at_an_address_that_it_has_left() {
     let mut sites = SitePair::new();

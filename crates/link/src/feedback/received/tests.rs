@@ -74,14 +74,14 @@ fn where_four_in_five_are_late_the_fifth_is_the_path_at_a_low_rate_too() {
         let settled = &delays_ms[delays_ms.len() / 4..delays_ms.len() * 9 / 10];
         let fooled = settled.iter().filter(|ms| **ms != 40).count();
         println!("{gap_us} us: {fooled} of {}", settled.len());
-        // At 1000 us, 72 of 88 samples are late without the deviation, and 34 with the deviation.
-        // The sender must handle the late samples.
+        // At 1000 us, 34 of 88 samples are late. Without the standard deviation in the limit, 72
+        // samples would be late. The sender must handle the late samples.
         assert!(settled.len() > 50 && 2 * fooled < settled.len());
     }
 }
 
 /// While a queue overflows, few neighbours of a packet arrive. Later, overtaking packets arrive
-/// without other packets, and seem to have as many arrived neighbours as usual.
+/// without other packets, and the number of their arrived neighbours seems usual.
 #[test]
 fn of_overtakers_one_at_most_is_sampled_after_a_queue_overflowed() {
     // The sender sends one packet each 20 us until it pauses. One packet in ten skips the path's 90
@@ -330,8 +330,8 @@ fn repeated_old_packet_numbers_cause_few_reports() {
 /// A peer can change how many reports cover each arrival, by reporting more or fewer losses of this
 /// gateway's reports.
 ///
-/// Regression test: each time the number rose, the reports covered a million packets for a while.
-/// The reports took 13 MB in 0.6 s.
+/// Regression test: each time this number of reports rose, the reports covered a million packets
+/// for a while. The reports took 13 MB in 0.6 s.
 #[test]
 fn a_loss_that_comes_and_goes_makes_no_long_reports() {
     let mut log = ReceivedLog::new(Duration::from_millis(20));

@@ -36,7 +36,7 @@ impl SimPair {
                         self.by_stream.insert((side, key), index);
                         self.transfers[index].incoming = Some(key);
                     }
-                    // The answering direction is not used.
+                    // The receiver sends nothing on this stream.
                     self.sites[side as usize].endpoint.finish(key);
                 }
                 EndpointEvent::Readable { key } => self.read(side, key, now),
@@ -95,7 +95,7 @@ impl SimPair {
         }
     }
 
-    /// Reads for applications that have a reading rate.
+    /// Reads bytes for applications that read at a limited rate.
     pub(super) fn read_slowly(&mut self, side: SimSite, now: Instant) {
         for index in 0..self.transfers.len() {
             let transfer = &self.transfers[index];

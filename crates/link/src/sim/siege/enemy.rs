@@ -123,8 +123,8 @@ impl Enemy {
 
     fn make_core(&mut self, now: Instant) -> Node {
         self.cores_made += 1;
-        // The enemy's memory limits the bytes that other endpoints may send to it. The memory
-        // varies from small to very large.
+        // The size of the enemy's memory is the limit for the bytes that other endpoints may send
+        // to it. The memory varies from small to very large.
         let memory_max = ByteCount::mebibytes([1, 16, 64, 4096][self.random.below(4)]);
         let unix_ns = super::UNIX_NS + (now - self.start).as_nanos() as u64 + self.cores_made;
         let config = NodeConfig {
@@ -352,7 +352,7 @@ impl Enemy {
         }
         self.next_core = now + CORE_EVERY;
         if self.cores.len() >= CORES_MAX && self.random.chance(0.9) {
-            // Usually no connection is replaced, so that the gateway's tables fill up, too.
+            // Usually the enemy keeps its connections, so that the gateway's tables also fill up.
             return;
         }
         if self.has(Strategy::Restarts) {
@@ -477,8 +477,9 @@ impl Enemy {
 }
 
 /// Period of packets that come late: one packet in 20 has a number far below the numbers of other
-/// packets. The second value is half of the maximum difference between these numbers.
+/// packets.
 const LATE_EACH: u64 = 20;
+/// Half of the largest number that the enemy subtracts from the number of a late packet.
 const LATE_BY_MAX: usize = 60_000;
 /// Range of packet numbers in which the enemy leaves out every second number.
 const GAPS_MAX: u64 = 60_000;

@@ -89,8 +89,8 @@ impl SiegeGateway {
         Some(next.max(self.busy_until))
     }
 
-    /// Runs an application's action on the node. The memory that the action allocates counts as the
-    /// gateway's memory.
+    /// Runs an application's action on the node. The simulation counts the memory for this action
+    /// as the gateway's memory.
     pub(super) fn ask<T>(&mut self, what: impl FnOnce(&mut Node) -> T) -> T {
         let heap = (self.meters.heap_bytes)();
         let result = what(&mut self.node);
@@ -152,14 +152,16 @@ impl SiegeGateway {
 
 /// Maximum number of datagrams that the driver receives in one turn: eight batches of 64.
 const RECEIVED_MAX: usize = 8 * 64;
-/// Size of the socket buffer in bytes. The second value is the kernel's overhead for each datagram.
+/// Size of the socket buffer in bytes.
 const SOCKET_BYTES: usize = 4 << 20;
+/// Space that each datagram uses in the socket buffer in addition to its bytes.
 const SOCKET_OVERHEAD_BYTES: usize = 700;
-/// Costs on the virtual processor in seconds: for a turn of the driver, a received datagram, a sent
-/// datagram and a scanned log entry.
-///
-/// The costs of datagrams include the kernel's work (docs/results).
+/// Duration of a turn of the driver on the virtual processor.
 const WAKE_UP_S: f64 = 20e-6;
+/// Time for a received datagram on the virtual processor, including the kernel's work
+/// (docs/results).
 const RECEIVED_S: f64 = 5e-6;
+/// Time for a sent datagram on the virtual processor, including the kernel's work.
 const SENT_S: f64 = 5e-6;
+/// Time for a scanned log entry on the virtual processor.
 const WALKED_S: f64 = 5e-9;

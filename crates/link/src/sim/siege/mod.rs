@@ -81,8 +81,8 @@ pub struct SiegeOutcome {
     /// Bytes that arrived from the third party's address. The second value is the number of bytes
     /// that the gateway sent to that address.
     pub third_bytes: (u64, u64),
-    /// Largest ratio of received bytes to permitted bytes of any address. A value above 1 is a
-    /// violation.
+    /// Received bytes divided by permitted bytes, for the address with the largest quotient. A
+    /// value above 1 is a violation.
     pub paid: f64,
     /// Number of datagrams that the enemy sent.
     pub enemy_sent: u64,
@@ -90,7 +90,7 @@ pub struct SiegeOutcome {
     pub enemy_bytes: u64,
     /// Bytes that the gateway sent to the enemy's own addresses.
     pub answered_bytes: u64,
-    /// Bytes of packets with reports that the gateway sent to the enemy.
+    /// Bytes of the packets that the gateway sent to the enemy and that contain reports.
     pub reported_bytes: u64,
     /// Number of frames and flood packets that the enemy forged.
     pub lies: u64,
@@ -106,8 +106,9 @@ pub const WORLDS: u64 = 6;
 pub const GOODPUT_MIN: f64 = 0.9;
 
 impl SiegeOutcome {
-    /// Returns the goodput of the honest peer that suffered most, as a fraction of its goodput in
-    /// the outcome `without` the enemy. Both directions count together.
+    /// Returns the goodput of the honest peer that suffered most, as a fraction of its goodput
+    /// without the enemy. `without` is the outcome without the enemy. Both directions count
+    /// together.
     pub fn kept(&self, without: &Self) -> f64 {
         let of_peer = |bytes: &[u64]| bytes.iter().sum::<u64>().max(1) as f64;
         let with = self.goodput_bytes.chunks(2).map(of_peer);
@@ -590,9 +591,9 @@ const OPEN_EVERY: Duration = Duration::from_millis(50);
 const GATEWAY_UPLOAD_BYTES: usize = 200_000;
 /// Interval after which the gateway's applications abandon their streams.
 const GIVE_UP_EVERY: Duration = Duration::from_secs(3);
-/// Bytes on a new stream. The second value is the maximum time of the upload while a steady
-/// transfer runs.
+/// Bytes of an upload on a new stream.
 const NEW_BYTES: usize = 50_000;
+/// Maximum time for the upload on a new stream while a steady transfer runs.
 const NEW_STREAM_MAX: Duration = Duration::from_secs(5);
 /// Maximum time for which a connection may exist after its idle timeout.
 const LEEWAY: Duration = Duration::from_secs(5);
@@ -610,8 +611,7 @@ const CONNECTIONS_MAX: u64 = 2 + 4;
 const ATTEMPTS_MAX: u64 = 2 + 4 + 1;
 /// Maximum number of streams that the gateway opens to all peers, including the honest peers.
 const OUR_STREAMS_MAX: u64 = 64;
-/// Divisor of a peer's memory share. The quotient is the amount by which the peer may exceed its
-/// share.
+/// Divisor of a peer's memory share. The peer may exceed its share by the quotient.
 ///
 /// The gateway never drops the slots that are next in order. These slots need a slab of memory for
 /// each stream.

@@ -50,8 +50,9 @@ pub(super) struct Node {
     asking: Vec<StreamKey>,
     /// Number of bytes that the applications read from each peer.
     pub(super) delivered: Vec<u64>,
-    /// Unfinished streams that this node opened. The second field counts the confirmed streams.
+    /// Unfinished streams that this node opened.
     pub(super) own: HashSet<StreamKey>,
+    /// Number of streams whose bytes the peer confirmed.
     pub(super) confirmed: u64,
     /// Number of streams that failed for any reason.
     pub(super) failed: u64,

@@ -22,9 +22,8 @@ impl StreamTable {
     /// Raises the peer's stream limit if enough earlier streams have ended and memory permits the
     /// least windows of new streams.
     ///
-    /// A peer may prevent control frames about ended streams from being sent. If the number of
-    /// waiting control frames exceeds the number of permitted streams, the excess counts as open
-    /// streams.
+    /// A peer may block this side's control frames about ended streams. If the number of waiting
+    /// control frames exceeds the number of permitted streams, the excess counts as open streams.
     pub(crate) fn raise_limit(&mut self) {
         let streams_max = self.streams_max as usize;
         let waiting = self.controls.len().saturating_sub(streams_max);

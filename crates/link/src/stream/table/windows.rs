@@ -5,8 +5,8 @@ use super::StreamTable;
 use crate::stream::{credit_pool::WINDOW_FLOOR, recv::RecvHalf, recv::WindowShortage};
 
 impl StreamTable {
-    /// If the window of a stream is too small, doubles it, or widens it by less if memory is short.
-    /// Returns whether the window has changed.
+    /// Doubles the window of a stream if it is too small. If memory is short, the window grows by
+    /// less. Returns whether the window has changed.
     pub(crate) fn widen(
         &mut self,
         number: u32,

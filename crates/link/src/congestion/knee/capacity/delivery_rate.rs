@@ -46,8 +46,8 @@ impl DeliveryRate {
 /// Least time span of the measurement: a fraction of the base round-trip time, but at least
 /// [`SPAN_MIN_S`].
 ///
-/// Random loss makes the delivery rate noisy. The measurement therefore lasts longer than the
-/// measurement of the capacity.
+/// Random loss makes the delivery rate noisy. The delivery rate therefore needs a longer span than
+/// the packet-number rate.
 const SPAN: f64 = 0.75;
 const SPAN_MIN_S: f64 = 0.005;
 

@@ -29,7 +29,7 @@ pub(super) struct CapacityEstimate {
     /// Packet-number rate: bytes sent between two arrived packets, divided by the time between
     /// their arrivals. While competing flows share the path, the rate shows only our share.
     pub(super) measured: Option<f64>,
-    /// Sending time of the oldest packet in the measurement of the packet-number rate.
+    /// Sending time of the oldest packet from which the packet-number rate is computed.
     measured_from_s: f64,
     /// Sending time of the newest packet that was reported while the application paused. `None` if
     /// the application never paused.
@@ -77,7 +77,7 @@ impl CapacityEstimate {
         if digest.app_limited {
             let resolved_s = digest.resolved.last().map(|packet| packet.sent_s);
             self.paused_after_s = resolved_s.or(self.paused_after_s);
-            // The arrival rate is the application's rate.
+            // The application, not the path, limits the rate at which packets arrive.
             self.delivered = DeliveryRate::default();
         } else {
             self.delivered.measure(digest.received, base_s);
@@ -108,8 +108,8 @@ impl CapacityEstimate {
     /// Updates the recent peak with the measured rate, if all packets of the measurement were sent
     /// after the last cut.
     ///
-    /// `cut_s` is the time of that cut. The path dropped packets before the cut. The measured rate
-    /// counts dropped packets as passed, so it exceeded the path's capacity.
+    /// `cut_s` is the time of that cut. Before the cut the path dropped packets. The measured rate
+    /// counted these packets as passed, and exceeded the path's capacity.
     pub(super) fn remember(&mut self, cut_s: f64, base_s: f64, now_s: f64) {
         let is_since_cut = |first: &PacketArrival| first.sent_s > cut_s;
         if let Some(capacity) = self.measured
@@ -172,15 +172,15 @@ impl CapacityEstimate {
     }
 }
 
-/// Least span of the measurement, as a fraction of the base round-trip time. The second value is in
-/// seconds. The third value is a number of packets.
+/// Least span of the measurement, as a fraction of the base round-trip time. The span has at least
+/// `SPAN_MIN_S` seconds and `PACKETS_MIN` packets.
 ///
 /// A longer span is less noisy, but detects a change of the capacity with more delay.
 const SPAN: f64 = 1.0 / 4.0;
 const SPAN_MIN_S: f64 = 0.002;
 const PACKETS_MIN: u64 = 16;
-/// Time without packets after which the measurement discards all older arrivals. A longer base
-/// round-trip time replaces this value.
+/// Time without packets after which the measurement discards all older arrivals. If the base
+/// round-trip time is longer, it applies instead.
 const POINTS_PAUSE_S: f64 = 1.0;
 /// Maximum number of arrivals from which the capacity is computed.
 const POINTS_MAX: usize = 4096;
@@ -255,11 +255,11 @@ mod tests {
         assert_eq!(capacity.estimate(5e6, 1.0, true), 3e6, "the peak");
     }
 
-    /// Regression test: the first report about a burst showed a queue. A pause preceded the burst.
-    /// The report about the burst arrived long after the last report about the pause.
+    /// Regression test: after a pause, the first report about a burst showed a queue. This report
+    /// arrived long after the last report about the pause.
     ///
-    /// The estimator then assumed half of the sending rate. In the bench with 10 % overtaking
-    /// packets, a transfer took a third longer.
+    /// The estimator then assumed half of the sending rate as the capacity. In the bench with 10 %
+    /// overtaking packets, a transfer took a third longer.
     #[test]
     fn a_rate_over_a_pause_is_no_capacity_however_late_the_report_comes() {
         let mut capacity = measured(1e-3);

@@ -74,8 +74,8 @@ impl PacketTrains {
     /// Returns the highest sending rate that the newest train supports, in bytes per second.
     /// Returns `None` if there was no train.
     ///
-    /// A train of full length that shows only a lower limit supports any rate, since a slower
-    /// bottleneck would have spread it. A shorter train with a lower limit supports only that
+    /// If a train of full length shows only a lower limit, it supports any rate: a slower
+    /// bottleneck would have spread the train. If the train was shorter, it supports only the
     /// limit.
     pub(in super::super) fn believed_max(&self) -> Option<f64> {
         let train = self.newest?;
@@ -87,7 +87,7 @@ impl PacketTrains {
         })
     }
 
-    /// Whether no train has shown the capacity because the application had too little data.
+    /// Whether the application had too little data for a train that shows the capacity.
     pub(in super::super) fn lacked_data(&self) -> bool {
         let shows = self.newest.is_some_and(|train| !train.is_lower_bound);
         self.is_waiting() || self.is_short && !shows

@@ -43,8 +43,8 @@ fn is_far_more(round: &LossCounts, cleanest: &LossCounts, floor: &LossFloor) -> 
 
 /// Least number of packets in a round. A shorter round continues until it has this many packets.
 const PACKETS_MIN: f64 = 32.0;
-/// Fraction of the cleanest round's arrivals. A later round lost far more packets if its arrivals
-/// are fewer by more than this fraction.
+/// Fraction of the packets that arrived in the cleanest round. If more than this fraction is
+/// missing in a later round, that round lost far more packets.
 ///
 /// Trains that overflow a short queue contain at most a quarter of the round's packets.
 const FAR: f64 = 0.25;

@@ -9,7 +9,7 @@ use super::{
 use crate::congestion::knee::Mechanism;
 
 impl LossFloor {
-    /// Whether the losses since the last cut exceed the loss floor enough that the sender must slow
+    /// Whether the losses since the last cut exceed the loss floor so far that the sender must slow
     /// down.
     pub(in super::super) fn is_exceeded(&self) -> bool {
         self.excess(EXCESS, EXCESS_RUNS)
@@ -107,7 +107,8 @@ pub(in super::super) const EXCESS: f64 = 0.02;
 /// Least number of loss runs that form an excess. One burst of losses, of any length, is not an
 /// excess.
 pub(in super::super) const EXCESS_RUNS: f64 = 4.0;
-/// Loss fraction above which one run of losses is enough. Losses this dense form a single run.
+/// Loss fraction above which even a single run of losses can be an excess. Losses this dense form a
+/// single run.
 const LOSS_OF_ONE_RUN: f64 = 0.7;
 /// Least number of packets needed to detect an excess of losses.
 pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
@@ -119,9 +120,8 @@ pub(in super::super) const EXCESS_PACKETS_MIN: f64 = 8.0;
 const EXCESS_DEVIATIONS: f64 = 4.0;
 /// Fraction of the expected arrivals below which the last-resort test detects an overload.
 const RESORT_ARRIVING: f64 = 0.5;
-/// Least number of packets for the last-resort test. The second value is multiplied by the mean
-/// length of a loss run. The product is also a minimum, so that a few bursts do not count as an
-/// overload.
+/// Least number of packets for the last-resort test. Another minimum is `RESORT_RUNS` multiplied by
+/// the mean length of a loss run, so that a few bursts do not count as an overload.
 const RESORT_PACKETS: f64 = 1000.0;
 const RESORT_RUNS: f64 = 40.0;
 /// Number of losses that the path itself may cause, even if the loss floor is low.

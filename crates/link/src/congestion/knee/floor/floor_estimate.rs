@@ -52,7 +52,7 @@ impl FloorEstimate {
         self.packets = packets.min(PACKETS_MAX);
     }
 
-    /// Raises the certainty of a nearly lossless floor after a long count without a loss.
+    /// Raises the certainty of a floor near zero, if a long count contains no loss.
     fn confirm_by(&mut self, tally: &LossCounts) {
         let is_clean = tally.losses == 0.0 && BOUND_SLACK < NEARLY_NOTHING * tally.packets;
         if Mechanism::ConfirmFloor.acts(is_clean && self.loss < NEARLY_NOTHING) {
@@ -92,7 +92,7 @@ impl LossFloor {
         }
     }
 
-    /// Moves the floor towards the loss since the last cut, unless the loss exceeds the range that
+    /// Moves the floor towards the loss since the last cut, if the loss is within the range that
     /// the floor explains.
     ///
     /// The sender itself may have caused losses that have just begun. An experiment must find the
@@ -125,8 +125,8 @@ impl LossFloor {
         }
     }
 
-    /// Replaces the floor by the loss since the last cut, if more packets support that loss than
-    /// support the floor. A loss beyond the tolerance does not replace the floor.
+    /// Replaces the floor by the loss since the last cut, if that loss was measured with more
+    /// packets than the floor. A loss beyond the tolerance does not replace the floor.
     ///
     /// After a cut the sender sends less, so the path itself probably causes the losses. The
     /// function replaces the floor only once after each cut. Otherwise competing flows could add
@@ -141,14 +141,14 @@ impl LossFloor {
         }
     }
 
-    /// Replaces the floor by the loss of the first round, if more packets support that loss than
-    /// support the floor. The first round was sent far below capacity.
+    /// Replaces the floor by the loss of the first round, if that loss was measured with more
+    /// packets than the floor. The first round was sent far below capacity.
     pub(in super::super) fn learn_first(&mut self) {
         self.learn_if_longer(self.first);
     }
 
-    /// Replaces the floor by the loss in `tally`, if `tally` has more packets than support the
-    /// floor.
+    /// Replaces the floor by the loss in `tally`, if that loss was measured with more packets than
+    /// the floor.
     pub(in super::super) fn learn_if_longer(&mut self, tally: LossCounts) {
         if tally.packets > self.estimate.packets {
             self.estimate.replace(tally.loss_fraction(), tally.packets);
@@ -181,7 +181,8 @@ pub(in super::super) const NEARLY_NOTHING: f64 = 0.005;
 /// Maximum number of packets that support the floor. With a larger maximum, new counts would hardly
 /// change an old floor.
 const PACKETS_MAX: f64 = 3000.0;
-/// Least divisor in the formulas that divide by the number of packets that support the floor.
+/// Least divisor in formulas that divide by a number of packets: the packets that support the
+/// floor.
 const PACKETS_MIN: f64 = 20.0;
 /// Maximum weight of weak evidence about the floor, in packets: a fifteenth of [`PACKETS_MAX`].
 ///

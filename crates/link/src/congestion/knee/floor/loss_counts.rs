@@ -80,7 +80,8 @@ impl LossRuns {
         self.mean > LONG
     }
 
-    /// Returns the variance of loss counts, divided by their variance with independent losses.
+    /// Returns the variance of loss counts, divided by the variance that independent losses would
+    /// have.
     ///
     /// `loss` is the loss fraction. The formula assumes geometrically distributed lengths of runs.
     /// Independent losses form runs of 1 / (1 - loss) packets on average. The result is 1 for such
@@ -95,8 +96,8 @@ const WEIGHT: f64 = 1.0 / 32.0;
 /// Maximum length of one run in the average, in packets. Without the limit, an outage would hide
 /// later losses from the tests.
 const LENGTH_MAX: f64 = 100.0;
-/// Mean length above which runs of losses are bursts, in packets. A policer that drops four of five
-/// packets causes runs of five.
+/// Mean length of runs of losses, in packets. Runs with a larger mean length count as bursts. A
+/// policer that drops four of five packets causes runs of five.
 const LONG: f64 = 6.0;
 
 #[cfg(test)]

@@ -40,10 +40,9 @@ pub(super) struct LossFloor {
     first: LossCounts,
     first_until_s: f64,
     cut: LastCut,
-    /// Number of losses since the last cut in excess of the floor and the tolerance.
+    /// Number of losses in excess of the floor and the tolerance, counted since the last cut.
     ///
-    /// The sum never falls below zero. Packets without excess loss therefore do not hide a later
-    /// excess.
+    /// The number never falls below zero, so a period with few losses does not hide a later excess.
     surplus: f64,
     /// Whether [`learn_longer`](Self::learn_longer) has replaced the floor since the last cut.
     has_learned_longer: bool,
@@ -54,8 +53,8 @@ pub(super) struct LossFloor {
 #[derive(Debug, Default)]
 struct LastCut {
     at_s: f64,
-    /// Number of losses that caused the cut. The second field counts late packets: they were sent
-    /// before the cut and declared lost, but have arrived.
+    /// Number of losses that caused the cut. `late` counts packets that were sent before the cut
+    /// and declared lost, but have arrived.
     losses: f64,
     late: f64,
 }
@@ -178,8 +177,8 @@ impl LossFloor {
         }
     }
 
-    /// Returns the variance of loss counts at the loss fraction `loss`, divided by their variance
-    /// with independent losses.
+    /// Returns the variance of loss counts at the loss fraction `loss`, divided by the variance
+    /// that independent losses would have.
     pub(super) fn dispersion(&self, loss: f64) -> f64 {
         Mechanism::Dispersion.value(self.runs.dispersion(loss), 1.0)
     }

@@ -30,7 +30,7 @@ pub(in super::super) struct CompeteMode {
     empty_rounds: u32,
 }
 
-/// Test of the queue that is in progress.
+/// State of a running test of the queue.
 #[derive(Debug, Clone, Copy)]
 struct QueueTest {
     /// Window before the test, in bytes.
@@ -194,15 +194,16 @@ const TEST_INTERVAL_ROUND_TRIPS: f64 = 20.0;
 /// Least time between two tests. The value applies to short paths, where a period of CUBIC's growth
 /// takes seconds.
 const TEST_INTERVAL_MIN_S: f64 = 2.0;
-/// Number of rounds in a test. In the first round, reports about packets sent at the lower rate
-/// arrive. In the second round, the queue is measured.
+/// Number of rounds in a test. In the first round, the sender waits for reports about packets sent
+/// at the lower rate. In the second round, the queue is measured.
 const TEST_ROUNDS: f64 = 2.0;
-/// Number of rounds after which a test ends even without a new measurement of the queue. The second
-/// value is an additional time.
+/// Number of rounds after which a test ends even without a new measurement of the queue.
+/// `TEST_GRACE_S` is an additional time.
 const TEST_ROUNDS_MAX: f64 = 5.0;
 const TEST_GRACE_S: f64 = 1.0;
-/// Number of consecutive tests with an empty queue after which competition ends. The same number of
-/// consecutive rounds outside tests also ends competition.
+/// Number of consecutive tests with an empty queue. After these tests, competition ends.
+/// Competition also ends after the same number of consecutive rounds with an empty queue outside
+/// tests.
 ///
 /// After a loss in all flows, the queue is empty for a moment although no flow has stopped.
 const EMPTY_TIMES: u32 = 2;

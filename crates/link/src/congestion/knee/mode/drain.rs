@@ -123,7 +123,7 @@ impl DrainMode {
             failed,
             ..self.series
         };
-        // The drains of background traffic fail while other flows compete. The time between its
+        // While other flows compete, the drains of background traffic fail. The time between route
         // tests therefore becomes longer.
         let is_due = !Mechanism::RareTests
             .acts(path.competing_flows.comes_first() && !failed.is_power_of_two());
@@ -158,14 +158,15 @@ impl DrainMode {
     }
 }
 
-/// Whether enough packets have crossed the path since the cut to show the loss floor.
+/// Whether the packets that have crossed the path since the cut are numerous enough to show the
+/// loss floor.
 fn floor_has_been_seen(path: &PathModel) -> bool {
     let wanted = (FLOOR_PART * path.window_bytes / path.packet_bytes).min(FLOOR_PACKETS);
     path.floor.since_cut.packets >= wanted
 }
 
-/// Whether the maximum time with an empty queue has passed. The queue has been empty for `empty_s`
-/// seconds.
+/// Whether the maximum time with an empty queue has passed. `empty_s` is the time in seconds for
+/// which the queue has been empty.
 fn hold_is_over(path: &PathModel, empty_s: f64) -> bool {
     empty_s > HOLD_ROUNDS * path.round_s()
 }

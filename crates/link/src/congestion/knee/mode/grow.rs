@@ -152,7 +152,8 @@ const GAIN_MAX: f64 = 0.5;
 /// lower.
 const GAIN_GROWTH: f64 = 1.5;
 /// Factor by which the gain grows each round, while the window is far above the bandwidth-delay
-/// product of the last drain. Growth then finds a multiple of that capacity in about ten rounds.
+/// product of the last drain. In about ten rounds, growth then finds a multiple of the old
+/// capacity.
 const GAIN_GROWTH_ABOVE: f64 = 2.0;
 /// Fraction of the bandwidth-delay product of the last drain. A smaller window is far from building
 /// a queue. Such a small window comes from a repeated drain or a cut for loss.
@@ -178,8 +179,8 @@ const GENTLE_ROUNDS: u32 = 25;
 /// losses show that the cut was too small.
 const SURPLUS_AFTER_CUT: f64 = 16.0;
 
-/// Least length of a sudden queue: the sum of this fraction of the base round-trip time and this
-/// multiple of the threshold.
+/// Least length of a sudden queue: this fraction of the base round-trip time, plus
+/// `SUDDEN_THRESHOLDS` times the threshold.
 ///
 /// Growth ends when the queue reaches the threshold, so growth cannot have built a longer queue.
 const SUDDEN: f64 = 0.5;

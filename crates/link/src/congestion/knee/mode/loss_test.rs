@@ -6,9 +6,10 @@
 //! The test has two stages. In the first stage the window is cut below the part that the path
 //! delivered. If the cut removes most of the excess, the sender had caused the losses.
 //!
-//! Otherwise the second stage, an experiment, sends at a quarter of the rate and compares the
-//! delivered fractions. If the delivered fraction grows, the sender had overloaded the path.
-//! Otherwise the path itself loses the packets, and the floor rises.
+//! If too much of the excess remains, the second stage begins. This stage is an experiment: it
+//! sends at a quarter of the rate and compares the delivered fractions. If the delivered fraction
+//! grows, the sender had overloaded the path. If it does not grow, the path itself loses the
+//! packets, and the floor rises.
 //!
 //! If the floor is doubtful, the excess is unknown. The experiment then starts at once, and its
 //! loss becomes the floor.
@@ -196,8 +197,8 @@ impl LossTest {
         path: &mut PathModel,
         now_s: f64,
     ) -> Transition {
-        // The losses before the experiment caused its cut, but most of the packets declared lost
-        // have arrived.
+        // Losses led to the cut at the start of the experiment. However, most of the packets that
+        // were declared lost have arrived.
         if Mechanism::UndoWrongExperiment
             .acts(experiment.doubts_floor && path.floor.cut_was_wrong())
         {
@@ -267,8 +268,9 @@ impl Experiment {
 
     /// Updates the loss floor with the result of the experiment.
     ///
-    /// If the floor was doubtful, the loss of the experiment replaces it. Otherwise, if the path
-    /// itself loses the packets, the loss before and during the experiment replaces the floor.
+    /// If the floor was doubtful, the loss of the experiment replaces it. If the floor was not
+    /// doubtful and the path itself loses the packets, the loss before and during the experiment
+    /// replaces the floor.
     fn teach_floor(&self, verdict: &ExperimentVerdict, path: &mut PathModel) {
         let lost = path.floor.since_cut;
         let lost = match verdict {
@@ -325,8 +327,8 @@ fn variance(path: &PathModel, lost: &LossCounts) -> f64 {
     ) / lost.packets.max(1.0)
 }
 
-/// Returns the least growth of the delivered fraction that shows congestion. The growth is a
-/// logarithm. `loss` is the loss fraction before the experiment.
+/// Returns a limit for the growth of the delivered fraction, as a logarithm. Growth of at least
+/// this limit shows congestion. `loss` is the loss fraction before the experiment.
 ///
 /// The result is half of the possible growth, within [`GAIN_MIN`] and [`GAIN`].
 fn telling_gain(path: &PathModel, loss: f64) -> f64 {
@@ -340,23 +342,23 @@ fn delivered(loss: f64) -> f64 {
     (1.0 - loss).max(FRACTION_MIN)
 }
 
-/// Window after a cut, as a fraction of the window that the path passes. With a window a tenth
-/// smaller, a queue of one bandwidth-delay product becomes empty within ten round trips.
+/// Window after a cut, as a fraction of the window that the path passes. If the window is smaller
+/// by a tenth, a queue of one bandwidth-delay product becomes empty within ten round trips.
 const OF_PASSED: f64 = 0.9;
 
 /// Fraction of the losses in excess of the floor. If a cut removes at least this fraction, the cut
 /// was right.
 const GONE: f64 = 0.5;
-/// Least number of packets after which a cut or an experiment has a result. The second value is the
-/// maximum for a cut.
+/// Least number of packets after which a cut or an experiment has a result. For a cut, the number
+/// is at most [`CUT_PACKETS_MAX`].
 ///
-/// Fewer packets are weak evidence for a loss of a few percent. A cut waits for one window of
-/// packets, and for at most [`CUT_PACKETS_MAX`], since more packets only take time.
+/// Fewer packets are weak evidence for a loss of a few percent. Within these limits, a cut waits
+/// for one window of packets. More packets would only take time.
 const JUDGED_PACKETS_MIN: f64 = 16.0;
 const CUT_PACKETS_MAX: f64 = 400.0;
-/// Length of a cut or of an experiment after which a path counts as slow. An experiment then needs
-/// only [`JUDGED_PACKETS_MIN`] packets. A cut that lasts [`CUT_TIMEOUT_ROUNDS`] rounds longer has a
-/// result even with few packets.
+/// Time limit for a cut or an experiment. If either takes longer, the path counts as slow. An
+/// experiment then needs only [`JUDGED_PACKETS_MIN`] packets. A cut that lasts
+/// [`CUT_TIMEOUT_ROUNDS`] rounds longer has a result even with few packets.
 const SLOW_S: f64 = 3.0;
 const CUT_TIMEOUT_ROUNDS: f64 = 2.0;
 
@@ -371,10 +373,11 @@ const EXPERIMENT_PACKETS: f64 = 64.0;
 /// Time after which an experiment ends even if chance may explain its result. An experiment uses
 /// only a quarter of the rate, so it must not last long.
 ///
-/// If the experiment has as many packets as the count before the experiment, half of the time is
-/// enough. More packets would reduce only one of the two variances.
+/// Once the experiment reaches the number of packets that were counted before it, half of the time
+/// is enough. More packets would reduce only one of the two variances.
 const EXPERIMENT_MAX_S: f64 = 5.0;
-/// Least growth of the delivered fraction that shows congestion. The growth is a logarithm.
+/// Limit for the growth of the delivered fraction, as a logarithm. Growth of at least this limit
+/// shows congestion.
 ///
 /// Example: five senders overload a bottleneck. If one of them reduces its rate to a quarter, the
 /// logarithm grows by 0.16.
@@ -385,8 +388,8 @@ const GAIN_PART: f64 = 0.5;
 /// Least growth that shows congestion, as a logarithm. A test for less growth would need too many
 /// packets.
 const GAIN_MIN: f64 = 0.02;
-/// Largest standard deviation of the loss before an experiment, as a logarithm. The second value
-/// limits the deviation to a fraction of the growth that shows congestion.
+/// Largest standard deviation of the loss before an experiment, as a logarithm. The deviation is
+/// also at most the fraction `DEVIATION_PART` of the growth that shows congestion.
 const DEVIATION_MAX: f64 = 0.035;
 const DEVIATION_PART: f64 = 0.5;
 /// Largest assumed variance, as a multiple of the variance of independent losses. Without this

@@ -34,7 +34,8 @@ pub(super) enum KneeMode {
     Drain(DrainMode),
     /// Tests whether an apparent queue is in fact a longer route.
     RouteTest(RouteTest),
-    /// Tests after a cut for loss whether a lower rate delivers a larger fraction of the packets.
+    /// Follows a cut for loss: tests whether a lower rate delivers a larger fraction of the
+    /// packets.
     LossTest(LossTest),
     /// Grows the window as CUBIC does, below the rate of a policer.
     Policed(PolicedMode),
@@ -170,7 +171,7 @@ impl KneeMode {
         }
     }
 
-    /// Returns the bytes that may be in flight in addition to the window.
+    /// Returns the number of bytes that may be in flight in addition to the window.
     pub(super) fn extra_bytes(&self) -> f64 {
         match self {
             Self::RouteTest(test) => test.bytes(),
@@ -178,7 +179,7 @@ impl KneeMode {
         }
     }
 
-    /// Returns the bytes that may always be in flight, even if the window is smaller.
+    /// Returns the number of bytes that may always be in flight, even if the window is smaller.
     pub(super) fn in_flight_min_bytes(&self) -> f64 {
         match self {
             Self::RouteTest(test) => test.in_flight_min_bytes(),

@@ -27,7 +27,7 @@ pub(in super::super) struct RouteTest {
     queue: ApparentQueue,
     /// Sending rate of the test, in bytes per second.
     rate_bytes_per_s: f64,
-    /// Number of bytes of the test. The second field is the number of bytes not sent yet.
+    /// Number of bytes of the test. `bytes_left` is the number of bytes not sent yet.
     bytes: f64,
     bytes_left: f64,
     /// Bytes in flight when the test began. The value may exceed the window.
@@ -41,7 +41,7 @@ impl RouteTest {
     pub(super) fn begin(queue: ApparentQueue, path: &mut PathModel, now_s: f64) -> Self {
         let rate = TEST_RATE * line(path, &queue);
         let train = train_packets(path, rate);
-        // The watched packets add at most half of the load that the path has carried before.
+        // The packets whose delay is watched add at most half of the path's earlier load.
         let known = path.capacity.known_bytes_per_s.max(queue.capacity);
         let borne = path
             .window_bytes
@@ -78,7 +78,7 @@ impl RouteTest {
         self.bytes
     }
 
-    /// Returns the bytes that may be in flight, even if the window is smaller.
+    /// Returns the number of bytes that may be in flight, even if the window is smaller.
     ///
     /// The test does not wait for room in the window. A delayed train would arrive late and look
     /// like a queue.
@@ -128,9 +128,10 @@ impl RouteTest {
         now_s - self.began_s > timeout_s
     }
 
-    /// Whether the test found no queue. The delay of the test packets grew by `rise_s` seconds.
+    /// Whether the test found no queue. `rise_s` is the growth of the delay of the test packets, in
+    /// seconds.
     fn is_flat(&self, path: &PathModel, rise_s: f64) -> bool {
-        // Our own queue has become shorter since we send less.
+        // If the delay fell when we reduced our rate, our own packets had formed the queue.
         let is_first = self.queue.series.failed <= 1 && !self.found_no_queue_before();
         let unmoved = if is_first { UNMOVED_AT_FIRST } else { UNMOVED };
         rise_s <= path.threshold_at_s(self.rate_bytes_per_s)
@@ -156,8 +157,8 @@ impl RouteTest {
             }
             Some(train) if !train.is_lower_bound => None,
             _ if !path.capacity.trains.newest_is_seen() => Some(RouteFinding::Queue),
-            // Jitter has spread the train. In two consecutive tests, other flows do not leave
-            // capacity unused by chance while they keep a queue.
+            // Jitter has spread the train. Other flows that keep a queue do not leave capacity
+            // unused in two consecutive tests by chance.
             _ if Mechanism::RouteTwice.acts(self.found_no_queue_before()) => None,
             _ => Some(RouteFinding::NoQueue),
         }
@@ -243,7 +244,7 @@ const STRIDE_PACKETS: f64 = 128.0;
 const STRIDE_MAX: f64 = 16.0;
 const TRAIN_STRIDES: f64 = 3.0;
 /// Largest ratio of the train's rate to the test's rate in a conclusive test. A larger ratio can
-/// occur if two flows drain together and leave capacity unused.
+/// occur if two senders drain the queue at the same time and leave capacity unused.
 const LINE_MAX: f64 = 1.5;
 /// Upper limit of the assumed capacity after a test that was too slow, as a multiple of the known
 /// capacity. The limit is 2, because start-up without a measured train doubles the rate per round
@@ -252,8 +253,8 @@ const LINE_GROWTH: f64 = 2.0;
 /// Fraction of an apparent queue. If no more than this fraction remains after a drain, packets of
 /// this sender formed the queue.
 ///
-/// The first value applies to the first test. Packets of this sender may then add a queue to the
-/// delay of a longer and slower route.
+/// `UNMOVED_AT_FIRST` applies to the first test. In that test, the delay of a longer and slower
+/// route may include a queue of this sender's packets.
 const UNMOVED_AT_FIRST: f64 = 0.5;
 const UNMOVED: f64 = 0.9;
 /// Longest time in which the packets of a test may be sent: this multiple of the intended time,
@@ -261,7 +262,7 @@ const UNMOVED: f64 = 0.9;
 const GAPS_MAX: f64 = 1.1;
 const GAP_MAX_S: f64 = 0.003;
 /// Number of round trips without reports about the test packets. After this time, the test has
-/// failed. The second value is an additional time.
+/// failed. `TIMEOUT_S` is an additional time.
 const TIMEOUT_ROUND_TRIPS: f64 = 3.0;
 const TIMEOUT_S: f64 = 0.3;
 
@@ -308,8 +309,9 @@ mod tests {
         knee.follow(Transition::TestRoute(queue), now_s);
     }
 
-    /// Runs a test on a path with a capacity of `line` bytes per second. `delay_s` returns the
-    /// additional delay of a packet from its sending time within the test.
+    /// Runs a test on a path with a capacity of `line` bytes per second. The argument of `delay_s`
+    /// is the sending time of a packet within the test, and the result is the packet's additional
+    /// delay.
     fn run_test(knee: &mut Knee, began_s: f64, line: f64, delay_s: impl Fn(f64) -> f64) {
         let behind_s = |place| place * 1500.0 / line;
         run_test_with(knee, began_s, TRAIN, behind_s, delay_s);
@@ -449,7 +451,8 @@ mod tests {
         assert_eq!(knee.state(), "drain");
     }
 
-    /// Growth makes the first route test before any drain. A drain precedes the second route test.
+    /// The growth mode requests the first route test before any drain. A drain precedes the second
+    /// route test.
     #[test]
     fn the_second_test_without_a_train_believes_only_a_queue_that_stays() {
         for (delay_s, state) in [(0.06, "drain"), (0.1, "grow")] {

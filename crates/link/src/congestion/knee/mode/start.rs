@@ -5,7 +5,7 @@
 //! limits growth. The output is a window. Start-up ends with a drain or a cut for loss.
 //!
 //! The first round is sent far below the rate of a train, so its losses come from the path itself.
-//! A later round that loses far more than the cleanest round ends start-up.
+//! Start-up ends after a later round that loses far more than the cleanest round.
 //!
 //! Such a round is the only sign of a queue that other flows keep full. Start-up never measures a
 //! shorter queue, so the full queue counts as part of the path's delay. An experiment may then show
@@ -107,8 +107,8 @@ impl StartMode {
         }
         self.learn_from_first_round(path, now_s);
         if self.is_lossy(path) {
-            // The cleanest round was sent at a fraction of the rate, so its losses come from the
-            // path.
+            // The cleanest round was sent at a fraction of the present rate, so its losses come
+            // from the path.
             if let Some(round) = self.cleanest.round()
                 && Mechanism::CleanestRound
                     .acts(path.floor.since_cut.loss_fraction() <= PATH_LOSS_MAX)
@@ -300,8 +300,8 @@ const FIRST_TRAIN_MAX: f64 = 128.0;
 /// Ratio of the last train's rate to the present rate. Above this ratio a further train is useful,
 /// because the capacity is still far away.
 const TRAIN_WANTED_ABOVE: f64 = 2.0;
-/// Least number of trains that must fit into the window. A longer train would make up too much of
-/// the traffic.
+/// Least window for a further train, as a multiple of the train's size. In a smaller window, the
+/// train would make up too much of the traffic.
 const TRAINS_PER_WINDOW: f64 = 4.0;
 
 /// The first round ends when the window has grown by this factor.
@@ -316,11 +316,11 @@ const FAR_ABOVE: f64 = 4.0;
 /// that start together would count as a lossy path.
 const FLOOR_MAX: f64 = 0.125;
 
-/// Excess of losses over the floor that ends start-up at once. The second value is the least number
-/// of loss runs.
+/// Least excess of losses over the floor. If such losses form at least `RUNS_AT_ONCE` runs,
+/// start-up ends at once.
 ///
-/// A smaller excess may be chance while the floor is uncertain. An early end of start-up costs many
-/// rounds of slow growth.
+/// While the floor is uncertain, a smaller excess may be chance. An early end of start-up costs
+/// many rounds of slow growth.
 const EXCESS_AT_ONCE: f64 = 0.10;
 const RUNS_AT_ONCE: f64 = 8.0;
 /// Least number of rounds before losses may end start-up. After these rounds, start-up also sends
@@ -328,8 +328,8 @@ const RUNS_AT_ONCE: f64 = 8.0;
 const ROUNDS_BEFORE_CUT: u32 = 2;
 /// Largest loss fraction that can be the loss floor of a path.
 const PATH_LOSS_MAX: f64 = 0.75;
-/// Excess of losses over the floor that ends start-up after one round without growth of the
-/// delivery rate.
+/// Least excess of losses over the floor. With such losses, start-up ends after one round without
+/// growth of the delivery rate.
 const EXCESS_WHEN_FLAT: f64 = 0.05;
 /// Growth factor of the delivery rate. If the sent bytes grow by at least this factor and the
 /// delivery rate by less, the round is flat.
@@ -352,21 +352,21 @@ const OF_SHOWN: f64 = 0.9;
 /// path itself.
 const EIGHTFOLD: f64 = 8.0;
 /// Growth of the window in bytes for each acknowledged or lost byte. With pacing, x-fold growth per
-/// round trip requires a value of x ln x: 8 ln 8 and 2 ln 2.
+/// round trip requires a value of x ln x. The two values are therefore 8 ln 8 and 2 ln 2.
 const GAIN_EIGHTFOLD: f64 = 16.6;
 const GAIN_DOUBLING: f64 = 1.386;
 /// Fraction of a train's rate. The window is set at once for this fraction of the rate, and then
 /// grows gradually.
 const LEAP: f64 = 0.5;
 /// Growth at the train's rate, in bytes for each acknowledged or lost byte. At a higher rate,
-/// growth increases by the second value multiplied by the relative excess over the train's rate.
+/// growth increases by `GAIN_BEYOND` multiplied by the relative excess over the train's rate.
 ///
 /// If the train's rate was too low, growth therefore becomes faster. Twice the growth would
 /// overflow a queue of half a bandwidth-delay product before the first report about the queue.
 const GAIN_AT_SHOWN: f64 = 0.1;
 const GAIN_BEYOND: f64 = 0.35;
-/// Multiple of the highest measured rate, from a train or from arrivals. A window for a higher rate
-/// is too large.
+/// Multiple of the highest measured rate, from a train or from arrivals. A window for a rate above
+/// this multiple is too large.
 ///
 /// While the window doubles each round trip, packets arrive at half of the window's rate or more.
 const DISPROVEN: f64 = 3.0;

@@ -54,8 +54,8 @@ pub(in super::super) struct ApparentQueue {
     /// Capacity of the path in bytes per second, on the assumption that a queue exists. Lost
     /// packets count as passed.
     pub(in super::super) capacity: f64,
-    /// Queueing delay in seconds before the failed drain. If there was no drain, the delay before
-    /// the route test.
+    /// Queueing delay in seconds before the failed drain. If no drain took place, the field holds
+    /// the delay before the route test.
     pub(in super::super) delay_s: f64,
     pub(in super::super) series: DrainSeries,
 }
@@ -63,7 +63,7 @@ pub(in super::super) struct ApparentQueue {
 /// Evidence of excess losses that a mode passes to the loss test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct LossEvidence {
-    /// Whether growth of this sender built the queue. If so, a queue that drops packets is
+    /// Whether growth of this sender's window built the queue. If so, a queue that drops packets is
     /// shallower than the threshold.
     pub(in super::super) is_from_growth: bool,
     /// Least window that the path is assumed to pass, in bytes.
@@ -73,8 +73,8 @@ pub(in super::super) struct LossEvidence {
     /// Losses of a start-up round that lost far more than the cleanest round. `None` for other
     /// evidence.
     ///
-    /// The known loss floor is then doubtful, because the measured losses may come from a full
-    /// queue of other flows.
+    /// After such a round, the known loss floor is doubtful, because the measured losses may come
+    /// from a full queue of other flows.
     pub(in super::super) drowned: Option<LossCounts>,
 }
 

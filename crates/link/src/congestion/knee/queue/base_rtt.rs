@@ -60,7 +60,7 @@ impl BaseRtt {
     }
 
     /// Returns the base round-trip times at the previous sample and now, in seconds. Returns `None`
-    /// unless the difference of the two times proves that the path has changed.
+    /// if the difference of the two times does not prove a change of the path.
     pub(super) fn change_s(&mut self) -> Option<(f64, f64)> {
         let now_s = self.get_s();
         let before_s = self.before_s.replace(now_s)?;

@@ -80,7 +80,7 @@ impl OneWayDelays {
         let base_s = self.base.get().or(self.base_before_pause_s);
         let detector = &mut self.detector;
         detector.is_overtaking(delay_s, arrival.received_s, base_s, visible_s)
-            // A train is not measured by its delays.
+            // The delays of a train's packets are not measured.
             && !(arrival.in_train && base_s.is_none())
     }
 
@@ -131,8 +131,7 @@ impl OneWayDelays {
         Some((least_s - base_s).max(0.0))
     }
 
-    /// Returns the jitter: the time by which delays fall and rise again within a short time, in
-    /// seconds.
+    /// Returns the jitter in seconds: how far the delays fall and rise again within a short time.
     ///
     /// While a queue grows, delays only rise. While a queue shrinks, delays only fall. Jitter makes
     /// delays rise and fall.
@@ -210,9 +209,9 @@ impl DelayBucket {
     ///
     /// In a bucket of at least [`MANY`] packets, the fastest quarter does not count.
     ///
-    /// In a smaller bucket, a packet of the fastest quarter is excluded only if its delay is
-    /// shorter by at least `ahead_s` than a reference. The reference is the delay that follows a
-    /// quarter of the bucket later in the sorted order.
+    /// In a smaller bucket, each delay of the fastest quarter is compared with another delay. This
+    /// other delay stands a quarter of the bucket later in the sorted order. The shorter delay is
+    /// excluded only if the difference is at least `ahead_s`.
     fn least_s(&self, ahead_s: f64) -> Option<f64> {
         let mut delays_s = self.delays_s.clone();
         delays_s.sort_unstable_by(f64::total_cmp);
@@ -250,8 +249,8 @@ const FAST_EACH: usize = 4;
 ///
 /// In a small bucket, jitter makes the distance between two delays larger than in a large bucket.
 const AHEAD: f64 = 1.0 / 5.0;
-/// Least size of a bucket whose fastest quarter never counts, in packets. A quarter that has fewer
-/// than four packets is too small to be typical.
+/// Least number of packets in a large bucket. The fastest quarter of a large bucket never counts. A
+/// quarter of fewer than four packets is too small to be typical.
 const MANY: usize = 16;
 
 #[cfg(test)]
@@ -293,8 +292,8 @@ mod tests {
         assert!(!delays.is_telling(&arrival(101, 0.001), 0.02));
     }
 
-    /// Each packet gains only little time by overtaking. The detector therefore detects none of
-    /// these packets.
+    /// Each overtaking packet is only a little faster than the others. The detector therefore
+    /// detects none of these packets.
     #[test]
     fn the_few_that_overtake_by_little_do_not_make_the_base() {
         let rtt_s = 0.18;

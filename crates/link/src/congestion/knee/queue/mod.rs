@@ -25,9 +25,9 @@ pub(super) struct QueueEstimate {
     delays: OneWayDelays,
     /// One-way queueing delay, in seconds.
     pub(super) delay_s: f64,
-    /// Sending time of the last packet in the measurement of the queueing delay.
+    /// Sending time of the last packet that measured the queueing delay.
     pub(super) sent_s: f64,
-    /// Bytes sent before the last packet in the measurement of the queueing delay.
+    /// Total of bytes sent before the last packet that measured the queueing delay.
     sent_bytes_before: u64,
     /// Whether packets sent after the last cut measured the queueing delay.
     pub(super) is_fresh: bool,
@@ -35,8 +35,7 @@ pub(super) struct QueueEstimate {
     cut_s: f64,
     /// Longest queueing delay within [`path_window_s`].
     peak: WindowedMax,
-    /// Test whether the delay grows over the packets of a route test. `None` while no route test
-    /// runs.
+    /// Growth of the delay over the packets of a route test. `None` while no route test runs.
     ramp: Option<DelayRamp>,
     /// Upper limit of the queue threshold, in seconds. The limit is finite if a shallow queue has
     /// dropped packets before the usual threshold.
@@ -182,8 +181,8 @@ impl QueueEstimate {
         std::mem::take(&mut self.is_rerouted)
     }
 
-    /// Returns the queueing delay that ends growth, in seconds. The sender sends `rate` bytes per
-    /// second in packets of `packet_bytes` bytes.
+    /// Returns the queueing delay at which growth ends, in seconds. The sender sends `rate` bytes
+    /// per second in packets of `packet_bytes` bytes.
     ///
     /// The threshold is above the jitter, but small enough for a buffer of a tenth of the
     /// bandwidth-delay product. At low rates the threshold is longer, because the delays of packets
@@ -205,7 +204,7 @@ impl QueueEstimate {
         self.delays.jitter_s() >= EMPTY_PART * threshold_s
     }
 
-    /// Returns the queueing delay that ends start-up, in seconds. `threshold_s` is the usual
+    /// Returns the queueing delay at which start-up ends, in seconds. `threshold_s` is the usual
     /// threshold.
     ///
     /// The base delay is the least delay of a few packets at a low rate. On a path with jitter,
@@ -320,7 +319,7 @@ const SHALLOW_PART: f64 = 0.5;
 /// Least queue threshold in seconds after losses. A shorter queueing delay cannot be distinguished
 /// from the noise of receive times.
 const SHALLOWEST_S: f64 = 0.000_3;
-/// Least upper limit of the queue threshold, as a multiple of the jitter.
+/// Minimum for the upper limit of the queue threshold, as a multiple of the jitter.
 ///
 /// Without this minimum, every change of the delay would end growth. After one loss at a shallow
 /// queue, each further drain would then reduce the rate.

@@ -1,8 +1,8 @@
-//! Test whether the delay grows over packets that were sent consecutively.
+//! Growth of the delay over packets that were sent consecutively.
 //!
 //! The input is packet arrivals. The output is the delay of the last third of the packets minus the
-//! delay of the first third. The output is available once a packet sent after the test has arrived.
-//! The least delay of each third counts, which removes the jitter of single packets.
+//! delay of the first third. The output is available once a later packet has arrived. The least
+//! delay of each third counts, which removes the jitter of single packets.
 
 use crate::congestion::PacketArrival;
 

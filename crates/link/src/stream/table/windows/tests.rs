@@ -35,7 +35,7 @@ fn least_windows_fit_the_memory_beside_a_window_that_has_grown() {
         let windows = numbers
             .iter()
             .map(|number| streams.get(*number).expect("it is open").recv.window());
-        // The first and the last slab of a window are used in part.
+        // The window uses only a part of its first slab and of its last slab.
         let slots = windows.map(|window| window + 2 * SLAB_SLOTS).sum::<u64>();
         assert!(slots <= receiving, "{slots} of {receiving} slots");
     }
