@@ -16,8 +16,8 @@ fn main() {
         None => env!("CARGO_PKG_VERSION").to_owned(),
     };
     println!("cargo:rustc-env=LONGHAUL_VERSION={version}");
-    // Each commit, and each change of branch, adds a line to the log. Each edit makes the build
-    // dirty.
+    // Each commit, and each change of branch, adds a line to Git's log. Each edit of a file makes
+    // the version "dirty".
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"]);
     for path in log.as_deref().into_iter().chain(["..", "../../Cargo.lock"]) {
         println!("cargo:rerun-if-changed={path}");

@@ -118,8 +118,8 @@ fn description(command: &Command) -> Roff {
     roff
 }
 
-/// Converts the end of a help text to sections of a man page. The end is the text after the
-/// options. Indented lines stay unchanged.
+/// Converts the text after the options of a help text to sections of a man page. Indented lines
+/// stay unchanged.
 fn sections(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut is_in_notes = false;

@@ -72,8 +72,7 @@ pub(crate) fn send(at: &AdminPlace, path: &str, text: &str) -> anyhow::Result<An
     with_place(at, exchange(at, Request::post(path), text, TIMEOUT))
 }
 
-/// Sends an order with a JSON body, in the form that the dashboard's page sends. Returns the
-/// response.
+/// Sends an order with a JSON body, in the same form as the dashboard's page. Returns the response.
 pub(crate) fn order(
     at: &AdminPlace,
     path: &str,
@@ -98,8 +97,8 @@ pub(crate) fn ask_patiently(
 fn with_place(at: &AdminPlace, answered: anyhow::Result<Answer>) -> anyhow::Result<Answer> {
     answered.map_err(|error| {
         let cause = error.downcast_ref::<io::Error>();
-        // This error comes from the system: the right program may be listening, but this user has
-        // no permission to connect.
+        // The system reports this error if this user has no permission to connect. The gateway may
+        // nevertheless be listening.
         let is_denied = matches!(at, AdminPlace::Socket { .. })
             && !geteuid().is_root()
             && cause.is_some_and(|it| it.raw_os_error() == Some(EACCES));

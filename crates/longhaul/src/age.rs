@@ -52,8 +52,8 @@ impl FromStr for Age {
 }
 
 /// Returns the Unix time of a local date and time. When clocks are set back, a local time occurs
-/// twice, and the first occurrence counts. If a clock change skips a local time, the time zone
-/// offset before the change applies.
+/// twice, and the function uses the first occurrence. If a clock change skips a local time, the
+/// time zone offset before the change applies.
 fn unix_s_of(time: DateTime, zone: &TimeZone) -> Option<i64> {
     zone.to_timestamp(time).ok().map(Timestamp::as_second)
 }

@@ -76,8 +76,8 @@ pub(crate) struct Access {
     ssh: SshAccess,
     /// The far gateway, and the file with this process's private key.
     peer: Option<(FarGateway, PathBuf)>,
-    /// Text that distinguishes this gateway from others. `None` unless the command line names
-    /// several gateways.
+    /// Text that distinguishes this gateway from others. `None` if the command line names at most
+    /// one gateway.
     gateway: Option<String>,
     is_active: bool,
     reply_timeout: Duration,
@@ -256,7 +256,7 @@ pub(crate) fn start_near(
 
 impl Access {
     /// Starts a near gateway in this process if the options name a far gateway. This access then
-    /// uses its listeners. `scheme` is the scheme of the FTP servers' URLs.
+    /// uses the listeners of the near gateway. `scheme` is the scheme of the FTP servers' URLs.
     pub(crate) fn start_near(
         &mut self,
         scheme: Option<Scheme>,
@@ -302,8 +302,8 @@ impl Access {
         }
     }
 
-    /// Asks the user for a missing password, if the process has a terminal. An SFTP server may
-    /// accept a key, so [`ask_for_ssh`](Self::ask_for_ssh) asks for its password.
+    /// Asks the user for a missing password, if the process has a terminal. For an SFTP server,
+    /// [`ask_for_ssh`](Self::ask_for_ssh) asks instead, because such a server may accept a key.
     pub(crate) fn ask_password(&mut self, server: &Server) -> anyhow::Result<()> {
         let is_open = self.account(server).password.is_none();
         match is_open && server.scheme != Scheme::Sftp && has_terminal() {
@@ -313,8 +313,8 @@ impl Access {
     }
 
     /// Logs in at each SFTP server once, if the process has a terminal. Asks the user whether an
-    /// unknown host key is right, and for the password of a server that accepts no key. All other
-    /// failures are left to the job.
+    /// unknown host key is right, and for the password of a server that accepts no key. Ignores all
+    /// other failures, because the job reports them later.
     pub(crate) async fn ask_for_ssh(&mut self, servers: &[Server]) -> anyhow::Result<()> {
         let servers = servers.iter().filter(|it| it.scheme == Scheme::Sftp);
         for server in servers.filter(|_| has_terminal()) {
@@ -426,7 +426,7 @@ fn is_host_key_right(server: &str, algorithm: &str, fingerprint: &str) -> anyhow
     }
 }
 
-/// Maximum number of log-ins at one SFTP server that ask questions.
+/// Maximum number of log-ins at one SFTP server for which the process asks the user questions.
 const SSH_QUESTIONS_MAX: usize = 3;
 
 /// Whether the user can answer questions on a terminal.

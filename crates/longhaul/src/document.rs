@@ -44,8 +44,8 @@ impl Document {
         })
     }
 
-    /// Returns the path of the key file in the configuration. If the configuration has none,
-    /// inserts and returns `usual`.
+    /// Returns the configured path of the key file. If none is configured, inserts and returns
+    /// `usual`.
     pub(crate) fn key_file(&mut self, usual: &Path) -> PathBuf {
         let table = self.table("identity");
         let item = table.entry("key_file");
@@ -215,8 +215,8 @@ impl Document {
     fn table(&mut self, name: &str) -> &mut Table {
         let item = self.now.entry(name).or_insert(Item::Table(Table::new()));
         if !item.is_table() {
-            // The item is an inline table, or a mistake that the check of the configuration
-            // reports.
+            // The item is either an inline table or invalid. The check of the configuration reports
+            // an invalid item.
             let inline = item.as_inline_table().cloned();
             *item = Item::Table(inline.map_or_else(Table::new, |it| it.into_table()));
         }

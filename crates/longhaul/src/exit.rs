@@ -54,7 +54,7 @@ pub(crate) fn quote(argument: &OsStr) -> Option<String> {
     Some(quoted.into_owned())
 }
 
-/// Exit code of a command that a signal interrupted while it moved files.
+/// Exit code of a command that a signal interrupted while the command moved files.
 pub(crate) const INTERRUPTED: u8 = 3;
 
 /// Waits until the process receives SIGTERM or SIGINT.

@@ -1,5 +1,5 @@
-//! The user that runs a gateway. A check of a configuration by root reads every file. It must
-//! therefore also find files that the gateway's user cannot use.
+//! The user that runs a gateway. Root can read every file. If root checks a configuration, the
+//! check must therefore search for files that the gateway's user cannot use.
 
 use std::{ffi::CString, fs, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -24,9 +24,9 @@ struct GatewayUser {
 /// Checks a configuration that root has read. Returns an error if the gateway's user cannot use a
 /// file or a folder of this configuration.
 ///
-/// After this function, the process may have the rights of the gateway's user. The caller must then
-/// only print the result and end. If this process does not run as root, the function checks
-/// nothing.
+/// The function can permanently reduce the rights of this process to the rights of the gateway's
+/// user. The caller must therefore only print the result and end. If this process does not run as
+/// root, the function checks nothing.
 pub(crate) fn find_denied(config: &Config, file: &Path) -> Option<String> {
     if !geteuid().is_root() {
         return None;

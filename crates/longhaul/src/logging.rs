@@ -75,9 +75,9 @@ impl LogOptions {
         Ok(())
     }
 
-    /// Returns the log filter. The first of these sources counts: `--log`, then `-v` and `-q`, then
-    /// the environment, then the default. An invalid filter in the environment is ignored, because
-    /// it may be for another program.
+    /// Returns the log filter. The first of these sources with a filter applies: `--log`, then `-v`
+    /// and `-q`, then the environment, then the default. An invalid filter in the environment is
+    /// ignored, because it may be for another program.
     fn directives(&self, environment: Option<&str>) -> String {
         let environment = environment.filter(|text| !text.is_empty());
         let environment = environment.filter(|text| parse_filter(text).is_ok());
@@ -211,7 +211,7 @@ pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
 }
 
 /// Filter directive that keeps messages of the audit trail. It is the last directive, because the
-/// last directive for a target counts.
+/// last directive for a target applies.
 const AUDIT: &str = "audit=info";
 
 /// Filter directive that drops messages of the FTP server and client in `longhaul demo`. They log

@@ -116,8 +116,8 @@ impl Gateway {
 /// Returns the admin socket of the gateway at an address.
 ///
 /// Any user of this machine can listen at the address and report a false path of a socket. The
-/// program at the socket must therefore belong to root, to this user, or to the service's user. It
-/// must also confirm that it is the gateway with this address.
+/// program at the socket must therefore belong to root, to this user, or to the service's user.
+/// This program must also confirm that it is the gateway with this address.
 ///
 /// # Errors
 /// If no gateway answers, or its socket cannot be trusted.
@@ -223,8 +223,8 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
 /// Changes the owner of a file or folder from root to the service's user. Changes nothing if this
 /// user does not exist, or if this process does not run as root.
 ///
-/// A path that has several hard links or another owner stays unchanged. Perhaps the service's user
-/// has created this path to gain access to another file.
+/// A file with several hard links, or with an owner other than root, stays unchanged. Perhaps the
+/// service's user has created this path to gain access to another file.
 ///
 /// # Errors
 /// The error of the file system.

@@ -22,7 +22,7 @@ use crate::{
 pub(crate) enum State {
     /// The gateway runs with the new files.
     Running,
-    /// The gateway does not run. The text is the command with which the user starts it.
+    /// The gateway does not run. The text is the command with which the user starts the gateway.
     Stopped(String),
 }
 

@@ -80,8 +80,8 @@ impl SshArgs {
 
 impl SshAccess {
     /// Returns the account for a server. The user name comes from the URL, the configuration of
-    /// OpenSSH, or the netrc file. If none of them contains a user name, it is the name of the user
-    /// of this process, as for OpenSSH.
+    /// OpenSSH, or the netrc file. If all three lack a user name, the function uses the name of
+    /// this process's user, as OpenSSH does.
     pub(crate) fn account(&self, credentials: &Credentials, server: &Server) -> Account {
         let named = |user: Option<String>| Server {
             user,
@@ -117,8 +117,8 @@ impl SshAccess {
         self.confirmed = Some(fingerprint);
     }
 
-    /// Returns the parameters for the log-in at a server. `listener` is the listener of the gateway
-    /// that leads to the server.
+    /// Returns the parameters for the log-in at a server. `listener` is the gateway listener that
+    /// leads to the server.
     pub(crate) fn dial(
         &self,
         server: &Server,
@@ -144,12 +144,7 @@ impl SshAccess {
                 Some(listener) => SshRoute::Gateway {
                     listener: listener.clone(),
                     // The name of the server is always sent, because a listener with a fixed server
-                    // accepts the name of this server as well. ------ @@ docs/ssh.md:31 Shells, and
-                    // commands with a terminal, are never coded: users type passwords there, and
-                    // single keystrokes do not shrink. Log-ins have a stream of their own, which is
-                    // never coded either. => Shells and commands with a terminal are never coded,
-                    // because users type passwords there, and because coding does not shrink single
-                    // keystrokes. Log-ins have a stream of their own, which is never coded either.
+                    // accepts the name of this server as well.
                     has_fixed_server: false,
                 },
                 None => SshRoute::Direct,
@@ -175,8 +170,8 @@ impl SshAccess {
         }
     }
 
-    /// Returns the rule for the host key of the SSH server to which the mover connects. This server
-    /// is the listener of a gateway, or else the SFTP server.
+    /// Returns the rule for the host key of the SSH server to which the mover connects. This SSH
+    /// server is either a gateway's listener or the SFTP server itself.
     fn host_keys(&self, host: &SshHost, listener: Option<&GatewayListener>) -> HostKeyRule {
         if listener.is_some_and(|it| it.is_ours) {
             return HostKeyRule::Trusted;

@@ -1,4 +1,5 @@
-//! Connections to a server as a client opens them, and SSH servers before a log-in.
+//! Connections that this program opens to servers like a client. The module also inspects SSH
+//! servers without a log-in.
 #![allow(clippy::disallowed_methods, reason = "connects as a client would")]
 
 use std::{
@@ -14,7 +15,8 @@ use ssh::{FarSsh, HostKeyVerdict, InspectionError, ServerHostKey};
 
 /// Connects to a server. A name stands for its first address.
 ///
-/// # Errors The error of the system. A name without an address also causes an error.
+/// # Errors
+/// The error of the system. A name without an address also causes an error.
 pub(crate) fn connect(server: &HostPort) -> io::Result<TcpStream> {
     let address = match &server.host {
         Host::Ip(ip) => SocketAddr::new(*ip, server.port),
@@ -38,8 +40,8 @@ pub(crate) fn host_key(
     let known_hosts = far.known_hosts.clone().unwrap_or_default();
     let in_file = || known_hosts.display().to_string();
     let mut offers = far.offers(server).with_context(in_file)?;
-    // If the server no longer has a key of a known kind, its host key has changed. The last offer
-    // finds such a key.
+    // The server may no longer have any host key of the known kinds, because its keys have changed.
+    // The last offer finds the new host key.
     offers.push(FarSsh::default().offers(server)?.remove(0));
     let mut found = None;
     let mut failure = None;

@@ -1,4 +1,4 @@
-//! `longhaul trace`: a recording, in the format qlog, of the link to a peer.
+//! `longhaul trace`: records the link to a peer, in the format qlog.
 
 use std::{
     fs::File,

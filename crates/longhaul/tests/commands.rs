@@ -103,7 +103,8 @@ fn help_speaks_with_one_voice_in_lines_of_100_columns() {
                 "{path} {name}: {help}"
             );
         }
-        // Clap's own line breaks would hide a line that was broken by hand and is too long.
+        // Clap breaks long lines itself. The test therefore also checks the source of this text,
+        // which has line breaks made by hand.
         let after = command.get_after_help().map(ToString::to_string);
         let rendered = command
             .clone()
@@ -336,7 +337,8 @@ fn a_running_gateway_takes_on_its_changed_file() {
             .any(|line| line.contains("gateway up"))
             .then_some((running, lines))
     };
-    // A program that another test starts may hold a free port as well, from fork to exec.
+    // Another test may start a program at the same moment. Between fork and exec, that program
+    // holds copies of this process's sockets, and thus the port.
     let (at, (mut running, mut lines)) = (0..20)
         .find_map(|_| {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -389,7 +391,7 @@ fn a_running_gateway_takes_on_its_changed_file() {
         if until(&[TAKEN_ON, "configuration not applied"]).contains(TAKEN_ON) {
             break;
         }
-        // Such a program may hold the listener's port as well.
+        // A program that another test starts may briefly hold the listener's port.
         thread::sleep(Duration::from_millis(10));
     }
     std::net::TcpStream::connect(&listener).expect("the forward listens");

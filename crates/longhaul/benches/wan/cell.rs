@@ -48,10 +48,10 @@ impl PathCell {
 
     /// Returns the size of the transfer.
     ///
-    /// The definition of goodput requires a size for which a perfect sender needs 20 round trips.
-    /// If `least` bytes need more time on a path without loss, that longer time determines the
-    /// size. Short pauses of a busy machine then have little effect. At 1 Gbit/s only `least`
-    /// determines the size, because a longer transfer would measure the machine.
+    /// A perfect sender needs at least 20 round trips for this size, as the definition of goodput
+    /// requires. It also needs at least the time for `least` bytes over a path without loss. Short
+    /// pauses of a busy machine then have little effect. At 1 Gbit/s the rule of 20 round trips
+    /// does not apply, because a longer transfer would measure the machine.
     pub fn size(&self, least: ByteCount) -> ByteCount {
         let mut sending_s = least.bytes() as f64 / (self.rate.as_bytes_per_s() * PAYLOAD_SHARE);
         if self.rate < FAST {
@@ -81,7 +81,8 @@ impl PathCell {
 
     /// Returns the required goodput as a fraction of the ideal.
     pub fn required(&self) -> f64 {
-        // A transfer of 500 MB takes four round trips there, so each round trip weighs more.
+        // On such a path, a transfer of 500 MB takes four round trips, so each round trip weighs
+        // more.
         let is_short = self.rate >= FAST && self.rtt >= Duration::from_secs(1);
         match self.loss {
             loss if is_short && loss > 0.001 => 0.8,

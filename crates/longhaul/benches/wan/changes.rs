@@ -36,7 +36,7 @@ struct Outcome {
 const BEFORE: Duration = Duration::from_secs(10);
 /// Pause between two transfers. An idle route changes in the middle of this pause.
 const PAUSE: Duration = Duration::from_secs(4);
-/// Time, in addition to four round trips, in which the link may find the rate of the new route.
+/// Time that the link gets to find the rate of the new route, in addition to four round trips.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Time over which the trial measures goodput.
 const WINDOW: Duration = Duration::from_secs(8);

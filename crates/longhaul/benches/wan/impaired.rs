@@ -30,8 +30,8 @@ struct Outcome {
 
 const TRANSFERS: usize = 3;
 const PAUSE: Duration = Duration::from_secs(2);
-/// Minimum duration of a transfer by a perfect sender, in round trips. The definition of goodput
-/// requires it.
+/// Minimum duration of a transfer by a perfect sender, in round trips, as the definition of goodput
+/// requires.
 const SENDING_RTTS: u32 = 20;
 
 fn rows() -> Vec<Row> {
@@ -63,7 +63,7 @@ fn rows() -> Vec<Row> {
         let bursts = GilbertElliott::bursts_of(burst, loss);
         let route = line(300, 200).with(|path| path.bursts = Some(bursts));
         let what = format!("{:.0} % lost in bursts of {burst}", loss * 100.0);
-        // The requirement equals that in virtual time: 0.95 of the result without bursts.
+        // The requirement is the same as in virtual time: 0.95 of the result without bursts.
         add(what, route, 0.95 * required(loss));
     }
     for (mbit, corruption) in [

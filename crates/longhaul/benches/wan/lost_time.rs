@@ -93,5 +93,5 @@ impl fmt::Display for LostTime {
 
 /// Minimum load at which a processor counts as fully used.
 const FULL: f64 = 0.95;
-/// Limit for the ratio of measured time to ideal time. Below the limit, a transfer counts as ideal.
+/// Measured time divided by ideal time, below which a transfer counts as ideal.
 const SMALL: f64 = 1.02;

@@ -4,14 +4,15 @@
 //!
 //! The time of a transfer starts with the connection to the near gateway. It ends when the echo of
 //! the last bytes arrives. The option `--only` selects *sections* of the bench. The default section
-//! is `plain`, whose paths only lose packets. In this section the link is warm: at most 10 s
-//! earlier, it has transferred four bandwidth-delay products.
+//! is `plain`, whose paths only lose packets. In this section the link is warm. If the link has
+//! been idle for 10 s, a transfer of four bandwidth-delay products warms it up before the
+//! measurement.
 //!
-//! The kernel's TCP has buffers of 512 MB. In each cell of `plain`, it makes one transfer with each
-//! selected congestion control. After 15 s, the bench aborts such a transfer and uses its rate so
-//! far. In the other sections, each run starts new gateways. All sections except `plain` and
-//! `sequences` also show the same trial in virtual time. `--help` lists the options. The exit code
-//! is 1 if a required result is missed.
+//! The kernel's TCP has buffers of 512 MB. In each cell of `plain`, the bench makes one TCP
+//! transfer with each selected congestion control. After 15 s, the bench aborts such a transfer and
+//! uses its rate so far. In the other sections, each run starts new gateways. All sections except
+//! `plain` and `sequences` also show the same trial in virtual time. `--help` lists the options.
+//! The exit code is 1 if a required result is missed.
 #![allow(
     clippy::disallowed_methods,
     reason = "a bench over real sockets and the real clock"

@@ -29,8 +29,8 @@ pub struct Plan {
     /// Time after which the bench aborts a transfer of the kernel's TCP. The result is then the
     /// rate so far.
     pub rival_limit: Duration,
-    /// Size that determines the minimum duration of a transfer. Without loss, a perfect sender
-    /// would send this size in the minimum duration.
+    /// Minimum size of a transfer on a path without loss. On other paths, a perfect sender needs at
+    /// least the time that this size takes without loss.
     pub least: ByteCount,
 }
 
@@ -195,7 +195,7 @@ impl Stage {
         let before = setting.received();
         let ended = setting.send(&setting.direct_bulk(size, limit))?;
         let arrived = ByteCount::new(setting.received().bytes() - before.bytes());
-        // Packets in flight, and their replies, are gone by then.
+        // After this pause, no packet of the transfer and no reply is in flight.
         thread::sleep(2 * cell.rtt + Duration::from_millis(500));
         Ok(Some(fraction(cell, size, &ended, arrived)))
     }
@@ -259,7 +259,7 @@ pub fn wire_bytes(before: &WanReport, after: &WanReport) -> f64 {
     let packets = (after.sent - before.sent) as f64;
     let drops = (after.queue_drops - before.queue_drops) as f64;
     let ip_bytes = (after.sent_bytes - before.sent_bytes) as f64;
-    // Dropped packets were as large as the others.
+    // The calculation assumes that dropped packets have the mean size of all packets.
     (ip_bytes + packets * ETHERNET_OVERHEAD as f64) * (1.0 - drops / packets.max(1.0))
 }
 

@@ -29,7 +29,7 @@ const SERIES: TransferSeries = TransferSeries {
     size: ByteCount::megabytes(25),
     pause: Duration::from_millis(500),
 };
-/// Minimum ratio of the worst sequence's result to the median of its row.
+/// Required minimum of a row: the result of the worst sequence divided by the median of the row.
 const WORST_OF_MEDIAN: f64 = 0.75;
 
 fn rows() -> Vec<Row> {
@@ -59,9 +59,8 @@ impl Outcome {
         Summary::of(&figures).expect("each row has a sequence at least")
     }
 
-    /// Returns the lowest ratio of the worst result to the median. The function computes the ratio
-    /// for each transfer of the sequence. A median of zero means that most sequences failed, and
-    /// counts as the ratio zero.
+    /// For each transfer of the sequence, divides the worst result by the median. Returns the
+    /// lowest of these ratios. If the median is zero, most sequences failed, and the ratio is zero.
     fn worst_of_median(&self) -> f64 {
         let ratios = (0..SERIES.transfers).map(|transfer| {
             let Summary { min, median, .. } = self.of(transfer);

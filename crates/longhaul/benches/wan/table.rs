@@ -71,8 +71,8 @@ fn row(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     row
 }
 
-/// Returns the run with the median result. The table shows the limit of this run. For an even
-/// number of runs, returns the lower of the two middle runs.
+/// Returns the run with the median result. For an even number of runs, returns the lower of the two
+/// middle runs.
 fn median_run(outcome: &Outcome) -> &MeasuredTransfer {
     let mut runs: Vec<_> = outcome.runs.iter().collect();
     runs.sort_by(|a, b| a.fraction.total_cmp(&b.fraction));
@@ -131,6 +131,6 @@ pub fn align(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Limit for the difference between the kernel and virtual time, as a fraction of the ideal. A
-/// larger difference needs an explanation.
+/// Limit for the difference between the result over the kernel and the result in virtual time, as a
+/// fraction of the ideal. A larger difference needs an explanation.
 const DIFFERENCE_MAX: f64 = 0.03;

@@ -1,8 +1,8 @@
 //! The trials of the bench in virtual time: two endpoints of the link over the paths of a
 //! [`PathPair`].
 //!
-//! The simulation has no kernel, no sockets, no TCP and no other load on the machine. If the
-//! results over the kernel differ, these are the causes.
+//! The simulation has no kernel, no sockets, no TCP and no other load on the machine. If a result
+//! over the kernel differs, one of these missing parts is the cause.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use units::ByteCount;
 
 use crate::path_pair::PathPair;
 
-/// Runs `trial` once for each seed. Returns the results of each figure, one for each seed.
+/// Runs `trial` once for each seed. Returns one list for each of the `N` figures. A list has one
+/// result for each seed.
 pub fn by_seeds<const N: usize>(trial: impl Fn(u64) -> [f64; N] + Sync) -> [Vec<f64>; N] {
     let found = jobs::map(&SEEDS, |seed| trial(*seed));
     std::array::from_fn(|index| found.iter().map(|figures| figures[index]).collect())

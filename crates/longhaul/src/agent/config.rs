@@ -35,8 +35,8 @@ pub(super) struct Config {
     pub(super) jobs: Vec<JobConfig>,
 }
 
-/// A checked job with one destination. A job in the file that has several destinations becomes
-/// several values of this type, one for each destination.
+/// A checked job with one destination. If a job in the file has several destinations, each
+/// destination yields one value of this type.
 pub(super) struct JobConfig {
     pub(super) name: String,
     pub(super) times: JobTimes,

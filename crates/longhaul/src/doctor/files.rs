@@ -78,6 +78,6 @@ fn clock(kept: &[std::path::PathBuf], findings: &mut Findings) {
     }
 }
 
-/// Maximum time by which a file may be newer than the clock without a finding. Network file systems
-/// may have a slightly different clock.
+/// Tolerated difference if a file is newer than the clock. Network file systems may have a slightly
+/// different clock.
 const CLOCK_AHEAD: Duration = Duration::from_secs(300);

@@ -12,7 +12,8 @@ use net::target::HostPort;
 use super::Findings;
 use crate::ssh_server::TIMEOUT;
 
-/// Connects to each listener as a client, and checks the greeting of its server.
+/// Connects to each listener as a client, and checks the greeting of the server behind the
+/// listener.
 pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     for listener in &config.ftp {
         let Some(target) = &listener.target else {
@@ -82,7 +83,7 @@ pub(super) fn examine_passive_ports(config: &Config, findings: &mut Findings, is
                 "make passive_ports a larger range, and the firewall's rule with it",
             );
         }
-        // A port in use is no finding if the running gateway itself uses the port.
+        // If the gateway is running, one of its transfers may use the port.
         let is_taken = |port: &u16| {
             let at = SocketAddr::new(listener.listen.ip(), *port);
             TcpListener::bind(at).is_err_and(|it| it.kind() == io::ErrorKind::AddrInUse)

@@ -66,7 +66,7 @@ pub(super) fn examine(
 }
 
 /// Checks that an endpoint resolves to an address, that a route exists, and that a program listens.
-/// Returns whether the check found no fault.
+/// Returns false if the check found a fault.
 fn reach(endpoint: &str, what: &str, is_up: bool, findings: &mut Findings) -> bool {
     let addresses = endpoint.to_socket_addrs();
     let Some(address) = addresses.ok().and_then(|mut it| it.next()) else {
@@ -181,8 +181,7 @@ fn silent(
     }
 }
 
-/// Reports handshakes that the gateway dropped, because their key was wrong or they looked like
-/// replays.
+/// Reports dropped handshakes. Each had a wrong key or looked like a replay.
 fn strangers(config: &Config, snapshot: &GatewaySnapshot, findings: &mut Findings) {
     let dropped = &snapshot.dropped;
     let is_waiting = snapshot.peers.iter().any(|it| it.state != "up");

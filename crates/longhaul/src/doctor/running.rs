@@ -62,7 +62,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) -> Option<Gatewa
     Some(snapshot)
 }
 
-/// Checks whether a gateway that does not run could start.
+/// Checks whether the stopped gateway could start.
 fn stopped(config: &Config, findings: &mut Findings) {
     findings.wrong(
         "gateway",

@@ -5,8 +5,8 @@ use gatewayd::config::Config;
 use super::{Findings, ssh};
 use crate::ssh_server::connect;
 
-/// Connects to each server that the allow list names individually. If it is an SSH server, also
-/// checks its host key.
+/// Connects to each server that the allow list names individually. Also checks the host key of each
+/// SSH server.
 pub(super) fn examine(config: &Config, findings: &mut Findings) {
     let mut seen = Vec::new();
     for peer in &config.relay.peers {

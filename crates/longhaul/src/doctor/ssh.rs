@@ -55,14 +55,13 @@ pub(super) fn examine_near(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Whether the port or the greeting of a server shows that it is an SSH server. The server is in an
-/// allow list.
+/// Whether a server of an allow list is an SSH server, according to its port or its greeting.
 pub(super) fn is_ssh(server: &HostPort, stream: &TcpStream) -> bool {
     if server.port == SSH_PORT {
         return true;
     }
     let mut start = [0; GREETING.len()];
-    // A server that waits for its client sends no greeting.
+    // A server that waits for its client's first bytes sends no greeting.
     let peeked = stream
         .set_read_timeout(Some(GREETING_TIMEOUT))
         .and_then(|()| stream.peek(&mut start));

@@ -107,5 +107,5 @@ fn folder(what: &str, folder: &Path, key_file: &Path, findings: &mut Findings) -
     true
 }
 
-/// Free space below which a disk counts as full. A segment of a store is larger.
+/// Free space below which a disk counts as full. A segment of a store needs more than this space.
 const ROOM_FEW: ByteCount = ByteCount::mebibytes(16);

@@ -1,5 +1,4 @@
-//! `longhaul jobs`: jobs whose files several machines copy together. The machines communicate over
-//! NATS JetStream.
+//! `longhaul jobs`: jobs that several machines share. The machines communicate over NATS JetStream.
 
 mod pool_args;
 mod show;
@@ -120,8 +119,8 @@ async fn retry_one(queue: &PoolQueue, job: &str) -> anyhow::Result<String> {
     let mut messages = Vec::new();
     for (_, letter) in &letters {
         let key = letter.key.as_deref().unwrap_or_default();
-        // The key shows the kind of the message, because the subject of a batch does not end with
-        // the batch's key.
+        // The subject of a message shows its kind, but a dead letter contains no subject. The key
+        // therefore determines the kind.
         let kind = if key == order.key() { "order" } else { "batch" };
         let read = Message::read(kind, letter.payload.as_bytes());
         let message = read.context("a dead letter cannot be read")?;
@@ -134,7 +133,7 @@ async fn retry_one(queue: &PoolQueue, job: &str) -> anyhow::Result<String> {
     let is_stuck = match record.state() {
         JobState::Done => false,
         JobState::Cancelled => true,
-        // For example after the loss of a disk, work may be missing although no dead letter exists.
+        // Some work may be missing without a dead letter, for example after the loss of a disk.
         _ => messages.is_empty() && queue.waiting(job).await? == 0,
     };
     if is_stuck || messages.contains(&order) {

@@ -122,7 +122,7 @@ pub(crate) struct Order<'a> {
     pub(crate) writing: Option<&'a WriteArgs>,
     /// Whether a single source directory becomes a subdirectory of a destination that ends in a
     /// slash. Several source directories always become subdirectories. A shell may expand a pattern
-    /// to one source or to several sources, and the result must be the same.
+    /// to one source or to several sources, and both cases must give the same result.
     pub(crate) enters_destination: bool,
     pub(crate) makes_empty_directories: bool,
 }

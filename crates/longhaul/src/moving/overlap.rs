@@ -69,8 +69,8 @@ async fn probe(
 ) -> anyhow::Result<()> {
     let name = format!(".longhaul-{:016x}", rand_number());
     let made = join(&destination.path(), name.as_bytes());
-    // If the test directory cannot be made, the destination does not exist, or it permits no
-    // deletions either.
+    // If the test directory cannot be made, the destination is missing or permits no changes. A
+    // deletion would then also fail.
     if there.make_directory(&made).await.is_err() {
         return Ok(());
     }

@@ -52,15 +52,15 @@ pub(super) struct ProgressReporter {
     failed_calls: u64,
     purpose: JobPurpose,
     is_dry_run: bool,
-    /// Source path of each root. Output puts it in front of paths below the root.
+    /// Source path of each root. The output shows this path in front of each path below the root.
     roots: Vec<String>,
     /// Destination path of each root.
     destinations: Vec<String>,
     repeated: RepeatedFailures,
 }
 
-/// Failures of files whose directory cannot be made. Each such directory has one line of output,
-/// and not one line for each file.
+/// Failures of files whose directory cannot be made. The output has one line for each such
+/// directory, instead of one line for each file.
 #[derive(Default)]
 struct RepeatedFailures {
     /// Number of failures that have no separate line.
@@ -458,8 +458,8 @@ impl ProgressReporter {
 }
 
 impl RepeatedFailures {
-    /// Counts a failure whose cause another line of output states. Returns false if the failure
-    /// needs its own line.
+    /// Counts a failure if another line of the output already states its cause. Returns false if
+    /// the failure needs its own line.
     fn count(&mut self, reason: &str) -> bool {
         let Some(cause) = reason.strip_prefix(DIRECTORY_FAILED) else {
             return false;

@@ -504,8 +504,8 @@ fn is_within(outer: &Location, inner: &Location) -> bool {
     }
 }
 
-/// Whether the copy of a single source is an entry of the destination directory, under the source's
-/// name. Several sources are always copied in this way.
+/// Whether a single source is copied into the destination directory, under the source's name.
+/// Several sources are always copied in this way.
 fn enters(source: &Location, destination: &Location) -> bool {
     let name = source.name();
     let has_name = !matches!(name.as_slice(), b"" | b"." | b"..");
@@ -603,7 +603,8 @@ mod tests {
                 "{from} {to}"
             );
         }
-        // The last name of a missing file, or of a link to a file, stays unchanged.
+        // If a path leads to a missing file or to a link to a file, its last component stays
+        // unchanged.
         assert_eq!(roots("from", "above/new").1, "new/x");
         assert_eq!(roots("above/name", "to").0, "name/x");
         let working = std::env::current_dir().expect("a folder");

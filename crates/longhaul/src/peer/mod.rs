@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let file = places::config(args.config.as_deref(), "longhaul peer [OPTIONS] <COMMAND>")?;
     let loaded = Config::load(&file);
     if let (Action::Rm(args), Err(_)) = (&args.action, &loaded) {
-        // The mistake may be in the register, or even in the peer to be removed. Therefore the
+        // The error may come from the register, or even from the peer to be removed. Therefore the
         // register is not read here.
         let text = std::fs::read_to_string(&file)?;
         let alone = Config::parse_with(&text, &file, &Register::default());
@@ -184,8 +184,8 @@ fn change<T>(
     change_for(config, (&text, file), change)
 }
 
-/// Changes the register. Checks the new register together with `text`. The configuration file will
-/// contain `text`.
+/// Changes the register. Checks the new register together with `text`, the future content of the
+/// configuration file.
 fn change_for<T>(
     config: &Config,
     (text, file): (&str, &Path),

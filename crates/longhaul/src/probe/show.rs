@@ -24,7 +24,7 @@ pub(super) fn times(summary: Option<&stats::Summary>) -> String {
 /// Formats a share in the form `99.80 % (499 of 500)`.
 pub(super) fn share(part: usize, whole: usize) -> String {
     let percent = part as f64 * 100.0 / whole.max(1) as f64;
-    // A share of 99.996 % must not be rounded to all.
+    // A share of 99.996 % must not be rounded to 100 %, because some attempts failed.
     let percent = if part < whole {
         percent.min(99.99)
     } else {

@@ -142,8 +142,8 @@ fn text(record: &TcpRecord) -> String {
     text
 }
 
-/// Returns the window scales of a connection as text. If the scales or the addresses show that a
-/// device on the path changed them, the text also names this change.
+/// Returns the window scales of a connection as text. If a device on the path has changed the
+/// scales or the addresses, the text also names this change.
 fn scales(stream: &TcpStreamRecord) -> String {
     let (client, peer) = stream.client_and_peer();
     let shown = |shift: Option<u8>| shift.map_or("none".to_owned(), |shift| shift.to_string());

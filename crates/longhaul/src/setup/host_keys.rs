@@ -49,8 +49,9 @@ pub(super) fn confirm(
 
 /// Adds the confirmed keys to `known_hosts`.
 ///
-/// # Errors If the file cannot be written, or if another key of a server was added to the file
-/// after the confirmation.
+/// # Errors
+/// If the file cannot be written, or if another key of a server was added to the file after the
+/// confirmation.
 pub(super) fn add(far: &FarSsh, confirmed: &[ConfirmedKey]) -> anyhow::Result<()> {
     let Some(path) = &far.known_hosts else {
         return Ok(());
@@ -69,7 +70,8 @@ pub(super) fn add(far: &FarSsh, confirmed: &[ConfirmedKey]) -> anyhow::Result<()
     Ok(())
 }
 
-/// Whether a key is new, and `ask` or `accepted` confirms it. Prints the fingerprint of each key.
+/// Returns true if a key is new and `ask` or `accepted` confirms the key. Prints the key's
+/// fingerprint.
 fn is_confirmed(
     server: &HostPort,
     far: &FarSsh,

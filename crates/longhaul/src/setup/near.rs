@@ -223,8 +223,8 @@ fn add(
             ("public_key", far.as_str().into()),
             ("endpoint", invite.endpoint.as_str().into()),
         ];
-        // The empty list lets the peer serve only clients of its own listener. The peer therefore
-        // never replaces an earlier peer.
+        // If `serves` is empty, a listener uses this peer only if its `via` names the peer. All
+        // other listeners continue to use earlier peers.
         if !names.is_empty() {
             peer.push(("serves", Array::new().into()));
         }
@@ -309,8 +309,8 @@ fn usual_listen(
     (other, Some(text))
 }
 
-/// Returns the suggested address for an SSH listener: the first address of `own`, or an address
-/// with another port than the machine's own SSH server.
+/// Returns the suggested address for an SSH listener: the first address of `own`. If `own` is
+/// empty, the port differs from the port of the machine's own SSH server.
 fn usual_ssh_listen(own: &[String]) -> SocketAddr {
     let own = own.iter().find_map(|it| it.parse().ok());
     own.unwrap_or(SocketAddr::from(([0, 0, 0, 0], OTHER_SSH_PORT)))
@@ -399,7 +399,7 @@ const PRIVATE: [&str; 6] = [
     "fc00::/7",
 ];
 
-/// Default port of FTP (RFC 959). If it is in use, the command suggests the port in the next
+/// Default port of FTP (RFC 959). If port 21 is in use, the command suggests the port in the next
 /// constant.
 const FTP_PORT: u16 = 21;
 const OTHER_PORT: u16 = 2121;
@@ -526,7 +526,8 @@ mod tests {
         let again = Invite::new(far, &endpoint);
         add(&mut document, &again, "far", &ftp(listen, &endpoint)).expect("tables");
         assert_eq!(document.changes(), "");
-        // Another far gateway gets its own listener, and cannot get the listener of this peer.
+        // Another far gateway needs its own listener. The command refuses to use the listener of
+        // this peer for another peer.
         let other = Invite::new(link::Identity::generate().public_key(), &endpoint);
         let told = add(&mut document, &other, "far", &ftp(listen, &endpoint));
         let told = told.expect_err("the listener has a peer").to_string();

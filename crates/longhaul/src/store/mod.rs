@@ -71,8 +71,8 @@ fn all(settings: &StoresSettings) -> anyhow::Result<Vec<StoreName>> {
     }
 }
 
-/// Returns the existing stores that `wanted` selects. Each text is the name of a store or of a
-/// peer.
+/// Returns the existing stores that `wanted` selects. Each text in `wanted` is the name of a store
+/// or of a peer.
 fn chosen(settings: &StoresSettings, wanted: &[String]) -> anyhow::Result<Vec<StoreName>> {
     let all = all(settings)?;
     let is = |store: &StoreName, name: &String| store.folder == *name || store.peer == *name;

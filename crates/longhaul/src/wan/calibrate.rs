@@ -129,7 +129,7 @@ fn verdict(verdict: CalibrationVerdict) -> &'static str {
     }
 }
 
-/// Formats a number with as many decimals as are significant.
+/// Formats a number with its significant decimals only.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

@@ -238,8 +238,8 @@ sides = [\"sftp\", \"sftp-gateway\", \"rsync\", \"rsync-gateway\", \"lftp\", \"l
 [[cells]]\nrate = \"50 Mbit/s\"\nrtt = \"10ms\"\nthreads = 2\nsize = \"200 kB\"\n
 [[cells]]\nrate = \"50 Mbit/s\"\nrtt = \"10ms\"\nthreads = 2\nsize = \"200 kB\"\nfiles = 3\n";
 
-        /// Every program moves one file and several files. Without root of the machine, the
-        /// records state the reason why sshd cannot run.
+        /// Every program moves one file and several files. Without root privileges, the records
+        /// state the reason why sshd cannot run.
         #[test]
         fn programs_fetch_by_sftp_directly_and_through_gateways() {
             let folder = Folder::new("sftp-movers");

@@ -165,7 +165,7 @@ fn lose_work_and_go_on(fault: Fault) {
     world.replace_all();
     match fault {
         Fault::Partition => {
-            // The wait would suffice for the whole file.
+            // Without the interruption, the worker would complete the file within this wait.
             let begun = Instant::now();
             let waits = "a file waits for its name";
             while !world.log("one").contains(waits) && begun.elapsed() < Duration::from_secs(15) {

@@ -126,7 +126,8 @@ fn work_goes_on_after_the_server_of_nats_was_killed() {
     world.write("from", 400);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
-    // Confirmed work that NATS has lost is given away again after this time: a minute otherwise.
+    // The killed server may lose confirmations of work. NATS delivers such work again after this
+    // time, which is a minute by default.
     world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--bwlimit", "200k"]);
     wait("something has moved", || world.path("to").exists());
@@ -194,7 +195,8 @@ fn a_job_that_was_cancelled_while_files_move_is_listed_anew() {
     world.write("from", 150);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
-    // The time of silence after which work is given to another worker is a minute by default.
+    // NATS gives the work of a silent worker to another worker after this time. The default is a
+    // minute.
     world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--slots", "1", "--bwlimit", "10k"]);
     wait("something has moved", || world.path("to").exists());
@@ -240,7 +242,8 @@ fn the_files_of_a_batch_that_was_given_up_are_tried_again() {
     world.write("from", 40);
     let ends = [world.text("from"), world.text("to")];
     let job = world.submit(&[&ends[0], &ends[1]]);
-    // The time of silence after which work is given to another worker is a minute by default.
+    // NATS gives the work of a silent worker to another worker after this time. The default is a
+    // minute.
     world.make_consumer(Duration::from_secs(5));
     world.start_worker("one", &["--attempts", "1", "--bwlimit", "1k"]);
     wait("the source is listed", || {

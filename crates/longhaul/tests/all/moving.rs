@@ -215,7 +215,8 @@ fn one_directory_of_a_pattern_goes_where_two_would_go() {
     for path in ["one/day1/x", "two/day1/x", "two/day2/y"] {
         assert!(Path::new(&to(path)).exists(), "{path}");
     }
-    // Without the slash, or with one after the source, the source becomes the destination.
+    // If the destination ends in no slash, or the source ends in a slash, the source becomes the
+    // destination.
     assert_ends(&["copy", &day1, &to("plain"), "-q"], 0, "");
     assert_ends(&["copy", &format!("{day1}/"), &to("slash/"), "-q"], 0, "");
     assert_ends(&["sync", &day1, &to("sync/"), "-q"], 0, "");

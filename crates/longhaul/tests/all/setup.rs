@@ -136,7 +136,7 @@ fn copy_through_a_listener_reaches_its_fixed_server_alone() {
     ] {
         copy(other, 1, words);
     }
-    // With the right server the account may be wrong.
+    // If the client names the right server, the error can only concern the account.
     copy(
         &format!("ftp://joe@{target}/file"),
         1,
@@ -246,7 +246,7 @@ fn no_command_leaves_a_register_that_a_gateway_cannot_start_with() {
         "serves this target",
     );
     printed(&side.run(&["gateway", "check"], &[], ""));
-    // A mistake in the register can be removed from it.
+    // The command can remove a peer whose entry in the register has a mistake.
     fs::write(side.config(), text).expect("room");
     let register = side.folder.path("state/gateway.key.peers");
     let wrong = fs::read_to_string(&register)

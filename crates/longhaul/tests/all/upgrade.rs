@@ -509,8 +509,8 @@ fn a_removed_peer_ends_in_all_earlier_processes_too() {
     let mut pair = Pair::new("upgrade-removed");
     let (mut oldest, _) = pair.connect();
     pair.far.succeed();
-    // This session is in the second process, to which the near gateway connects at a time of its
-    // own.
+    // The test needs a session in the second process. The near gateway itself decides when it
+    // connects to that process.
     let begun = Instant::now();
     let mut older = loop {
         let (stream, _) = pair.connect();

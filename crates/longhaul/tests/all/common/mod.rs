@@ -37,9 +37,9 @@ pub(crate) fn assert_ends(arguments: &[&str], code: i32, words: &str) -> String 
     printed
 }
 
-/// Copies an executable file, and sets its permissions. Another process writes the copy. If this
-/// process wrote it, a child of another test could hold the file open, and the kernel would refuse
-/// to run it.
+/// Copies an executable file, and sets its permissions. A separate process writes the copy. If this
+/// process wrote the copy, a child process of another test could hold the file open. The kernel
+/// would then refuse to run the file.
 pub(crate) fn install(from: &str, to: &str, mode: u32) {
     let mode = format!("--mode={mode:o}");
     let status = Command::new("install").args([&mode, from, to]).status();

@@ -53,8 +53,8 @@ impl TestWan {
         let mut wan = Self::new();
         if geteuid().is_root() {
             let copy = std::env::temp_dir().join(&wan.name);
-            // A process of its own makes the copy. A child of another test could inherit a
-            // descriptor that is open for writing, and then the copy could not be executed.
+            // A separate process makes the copy. Otherwise, a child process of another test could
+            // inherit a descriptor that is open for writing. The copy could then not be executed.
             let installed = Command::new("install")
                 .args(["-m", "755"])
                 .arg(&wan.program)
@@ -294,8 +294,8 @@ fn an_ordinary_user_captures_what_passes() {
         assert!(child.wait().expect("its end").success(), "{line}");
         let bytes = fs::read(&file).expect("the capture");
         assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_ne_bytes(), "nanoseconds");
-        // The capture has at least the three packets. The kernel's answers, that port 9 is closed,
-        // may arrive in time.
+        // The capture has at least the three packets. It may also contain the kernel's answers,
+        // which report that port 9 is closed.
         assert!(bytes.len() >= 24 + 3 * (16 + 44), "{} bytes", bytes.len());
         assert!(line.contains(" 0 left out"), "{line}");
         if options == ["--packets", "3"] {
@@ -419,7 +419,7 @@ fn a_script_changes_the_path_under_traffic() {
 /// them. The command leaves no files.
 #[test]
 fn a_system_that_forbids_namespaces_is_detected_by_its_setting() {
-    // A user namespace of its own limits the setting to this test.
+    // A separate user namespace limits the setting to this test.
     let wan = TestWan::of_ordinary_user();
     let folder = std::env::temp_dir().join(format!("{}-forbidden", wan.name));
     fs::create_dir(&folder).expect("a folder");
