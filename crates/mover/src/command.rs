@@ -1,4 +1,4 @@
-//! Description of a moved file that a called command receives.
+//! Description of a moved file, as input for the command that is called for the file.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, process::Stdio};
 

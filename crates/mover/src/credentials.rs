@@ -39,7 +39,7 @@ pub enum CredentialsError {
 /// Passwords from all sources: the netrc file, the environment, a password file and the user.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// Password for each named account that has no password in the netrc file.
+    /// The common password of all named accounts that have no password in the netrc file.
     pub password: Option<Password>,
     /// Entries of the netrc file, in the order of the file.
     pub netrc: Vec<NetrcEntry>,
@@ -95,10 +95,11 @@ impl Credentials {
     /// Returns the account for a server. The user name comes from the URL, or else from the netrc
     /// file. If neither contains a user name, the user is `anonymous`.
     ///
-    /// The password comes from the netrc file's entry for this user. Otherwise a named user has the
-    /// password for all servers, and a guest (`anonymous` or `ftp`) has the guest password. SFTP
-    /// servers have no guests. A guest in the URL counts as a named user. If a named user still has
-    /// no password, the password that was typed for this server and user is returned.
+    /// The password comes from the netrc file's entry for this user. Without such a password, a
+    /// named user receives the password for all servers, and a guest (`anonymous` or `ftp`)
+    /// receives the guest password. SFTP servers have no guests. A guest in the URL counts as a
+    /// named user. If a named user still has no password, the password that was typed for this
+    /// server and user is returned.
     pub fn account(&self, server: &Server) -> Account {
         let fits = |entry: &&NetrcEntry| {
             // A web server requires no account, and an SSH server takes keys. A `default` entry
@@ -125,8 +126,8 @@ impl Credentials {
             Scheme::Https => user == ANONYMOUS,
             _ => user == ANONYMOUS || user == FTP_GUEST,
         };
-        // The password for all servers applies to named accounts. A server that accepts guests must
-        // not receive it, unless the URL names the guest's account.
+        // The password for all servers applies to named accounts. It applies to a guest's account
+        // only if the URL names this account.
         let for_all = self.password.clone();
         let for_all = for_all.filter(|_| !is_guest || server.user.is_some());
         let password = entry.and_then(|it| it.password.clone()).or(for_all);
@@ -165,7 +166,8 @@ fn parse_netrc(text: &[u8]) -> Vec<NetrcEntry> {
             is_macro = !line.is_empty();
             continue;
         }
-        // Only a line that begins with a hash is a comment, since passwords may begin with a hash.
+        // A hash starts a comment only at the beginning of a line, because a password may also
+        // begin with a hash.
         if line.starts_with(b"#") {
             continue;
         }
@@ -347,7 +349,7 @@ default login guest password any
         ] {
             assert_eq!(account(&credentials, None, host), pair(user, "longhaul@"));
         }
-        // The URL names the account, so the given password is for it.
+        // The URL names the guest's account, so the given password applies to this account.
         assert_eq!(
             account(&credentials, Some("ftp"), "one.example"),
             pair("ftp", "for all")

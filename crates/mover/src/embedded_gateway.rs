@@ -64,7 +64,7 @@ struct ListenerAddresses {
     ssh: SocketAddr,
 }
 
-/// Listeners of a gateway, by the protocols of the servers to which they lead.
+/// Listeners of a gateway, one for each protocol of the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayListeners {
     /// Listener for FTP servers.

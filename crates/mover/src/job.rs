@@ -221,15 +221,15 @@ impl Job {
         self.destination.location(path)
     }
 
-    /// Returns whether names with line breaks are copied. The condition is that one end is an SFTP
-    /// server, and no end is an FTP server.
+    /// Returns whether names with line breaks are copied. Such names are copied if the source or
+    /// the destination is an SFTP server, and neither of them is an FTP server.
     pub(crate) fn carries_line_breaks(&self) -> bool {
         let ends = [&self.source, &self.destination];
         let has = |is_it: fn(&JobSite) -> bool| ends.iter().any(|it| is_it(it));
         has(|it| matches!(it, JobSite::Sftp(_))) && !has(|it| matches!(it, JobSite::Server(_)))
     }
 
-    /// Returns the paths of sources and of destinations that the user has named. Symbolic links
+    /// Returns the source paths and the destination paths that the user has named. Symbolic links
     /// below a source path are followed only if the job follows links.
     pub(crate) fn anchors(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let pairs = self

@@ -59,7 +59,7 @@ pub struct PartRecord {
     /// server.
     #[serde(default)]
     pub synced_bytes: u64,
-    /// Identifier of a boot of this machine. The bytes after `synced_bytes` were written since that
+    /// Identifier of a boot of this machine. All bytes after `synced_bytes` were written after that
     /// boot.
     #[serde(default)]
     pub boot: Option<u64>,
@@ -106,7 +106,7 @@ impl PartRecord {
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.is_one_off && self.left().is_ok_and(|it| it.is_empty()) {
-            // If the file remains, the next run finds it empty.
+            // If the file cannot be removed, the next run finds an empty journal.
             let _ = self.folder.remove_file(&self.name);
         }
     }
@@ -205,8 +205,8 @@ impl Journal {
         }
     }
 
-    /// Makes the journal delete its file when it is dropped and no part file remains. The function
-    /// is used for a job that may never run again.
+    /// Makes the journal a temporary journal. If no part file remains when the journal is dropped,
+    /// the journal deletes its own file. The function is used for a job that may never run again.
     pub fn one_off(mut self) -> Self {
         self.is_one_off = true;
         self

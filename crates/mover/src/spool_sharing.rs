@@ -1,8 +1,8 @@
 //! Files that several jobs upload through the same gateway. With a shared spool (a file at the far
 //! gateway), the bytes of each file cross the link only once.
 //!
-//! Each job requests that the far gateway read the job's upload from the spool. Only one job sends
-//! the bytes to the spool: the job whose server is the first to be ready. If that job fails, the
+//! Each job asks the far gateway to read the job's upload from the spool. Only one job sends the
+//! bytes to the spool: the job whose server is the first to be ready. If that job fails, the
 //! uploads of the other jobs fail a little later. The first job that retries continues at the
 //! spool's present length.
 

@@ -1,5 +1,4 @@
-//! Calls of the job's command: one call for each moved file, even if the agent is killed and
-//! restarted.
+//! Command calls of a job: one call for each moved file, even if the agent is killed and restarted.
 //!
 //! The job's memory file stores a call as soon as the destination has the file. For each call, the
 //! agent starts a launcher program. The launcher creates a mark on the disk and then replaces
@@ -41,15 +40,15 @@ pub struct CallParameters {
     /// The command's program and arguments, started without a shell.
     pub command: Vec<OsString>,
     /// The launcher program and its arguments. The agent appends two paths and `command`. The
-    /// launcher creates a hard link to the first path under the second path, which is the mark. The
-    /// launcher then replaces itself with `command`.
+    /// launcher creates the mark: a hard link at the second path, to the file at the first path.
+    /// The launcher then replaces itself with `command`.
     ///
     /// The launcher exits if the mark exists or the first path does not exist. If `command` cannot
     /// be started, the launcher removes the mark.
     pub launcher: Vec<OsString>,
     /// Time after which the agent kills a running command.
     pub timeout: Duration,
-    /// Largest number of further calls for a file after the command has failed.
+    /// Maximum number of further calls for a file if the command fails.
     pub retries: u32,
 }
 
@@ -85,8 +84,8 @@ enum CallOutcome {
 }
 
 impl JobCalls {
-    /// Calls the command for all pending files, until the task is dropped. Running commands then
-    /// continue.
+    /// Calls the command for all pending files, until the task is dropped. Commands that are
+    /// running at that time continue.
     ///
     /// # Errors
     /// [`MemoryError`] if the job's memory file cannot be used.
@@ -136,8 +135,8 @@ impl JobCalls {
                         break result;
                     }
                     retries_left -= 1;
-                    // If the mark stayed, the launcher would not repeat the call, because a mark
-                    // means that the command was called.
+                    // The mark must be removed. Otherwise the launcher would not call the command
+                    // again.
                     if let Err(error) = fs::remove_file(self.mark(call.number)) {
                         tracing::warn!(job = self.job, path, %error, "the command cannot be called again");
                         break result;
@@ -155,8 +154,8 @@ impl JobCalls {
         };
         let number = call.number;
         self.on_disk(move |it| it.called(number)).await?;
-        // Files that cannot be removed here are removed when the agent starts. A launcher that runs
-        // late finds no facts file, and ends.
+        // If a file cannot be removed here, the agent removes it at its next start. A launcher that
+        // runs late finds no facts file, and ends.
         let _ = fs::remove_file(self.facts_file(number));
         let _ = fs::remove_file(self.mark(number));
         let line = HistoryLine::Called {
@@ -205,8 +204,8 @@ impl JobCalls {
             modified_unix_s: call.modified_unix_s,
         };
         let input = self.facts_file(call.number);
-        // A command that was called earlier may still read the present facts file. Therefore a new
-        // file replaces the present file.
+        // An earlier command may still be reading the facts file. Therefore the file is replaced
+        // and not overwritten.
         let written = input.with_extension("new");
         fs::write(&written, facts.json())?;
         fs::rename(&written, &input)?;

@@ -57,8 +57,8 @@ pub struct AgentJob {
     pub make: Box<dyn Fn() -> Result<RunJob, String> + Send + Sync>,
     /// Settings of the command that is called for each moved file.
     pub caller: Option<CallParameters>,
-    /// Age at which the history deletes its lines. The job's memory file deletes records of this
-    /// age only if their files are no longer at the source.
+    /// Age at which the history deletes its lines. In the job's memory file, a record of this age
+    /// is deleted only if its file is no longer at the source.
     pub keep_history: Duration,
 }
 
@@ -126,8 +126,8 @@ struct Notices {
 /// Runs the jobs until `interrupt` resolves. `folder` holds the agent's state.
 ///
 /// # Errors
-/// [`AgentError`] if no job can run at all. If only some jobs' memories cannot be used, the agent
-/// retries those jobs and runs the others.
+/// [`AgentError`] if no job can run at all. If only some memory files cannot be used, the agent
+/// retries their jobs and runs the other jobs.
 pub async fn run(
     jobs: Vec<AgentJob>,
     folder: &Path,
@@ -167,7 +167,8 @@ pub async fn run(
         };
         places.push((job, resident));
     }
-    // One broken job does not end the others. An agent without any usable job would do nothing.
+    // A broken job does not end the other jobs. If all jobs are broken, the agent ends with an
+    // error.
     if broken.len() == places.len()
         && let Some((_, error)) = broken.pop()
     {
@@ -191,8 +192,8 @@ pub async fn run(
     loop {
         while let Some(number) = table.poll(&Zoned::now()) {
             let (job, runnable) = &mut places[number];
-            // The run that starts now finds all earlier changes of the folder, even if the watch is
-            // lost.
+            // A lost watch is replaced before the run starts. The run finds all earlier changes of
+            // the folder.
             if watches[number].as_ref().is_none_or(FolderWatch::is_lost) {
                 watches[number] = watch(number, job, &notices);
             }
@@ -253,8 +254,8 @@ pub async fn run(
         }
     }
     calls.shutdown().await;
-    // Another agent, or a new run of this agent, may open the memory files next. Disk work ends on
-    // its own thread, so the agent waits until no thread uses the memory files.
+    // Another agent, or a new run of this agent, may open the memory files next. Separate threads
+    // finish the disk work, so the agent waits until no thread uses the memory files.
     let until = Instant::now() + CLOSE_MAX;
     let memories = || places.iter().filter_map(|(_, it)| it.as_ref());
     while memories().any(|it| Arc::strong_count(&it.resident.memory) > 1) && Instant::now() < until
@@ -405,7 +406,7 @@ impl Notices {
 }
 
 impl ResidentJob {
-    /// Makes one run. The second value is true if the job's memory file could not be used.
+    /// Makes one run. The second returned value is true if the job's memory file could not be used.
     async fn run(self: Arc<Self>) -> (RunOutcome, bool) {
         let begun = Instant::now();
         let started = Timestamp::now();

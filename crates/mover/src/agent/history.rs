@@ -55,7 +55,8 @@ pub enum HistoryLine<'a> {
         same: u64,
         /// Number of files and directories that failed.
         failed: u64,
-        /// Number of files left for a later run, because programs may still be writing them.
+        /// Number of files that the run left for a later run, because programs may still be writing
+        /// the files.
         unsettled: u64,
         /// Number of files removed at the source.
         removed: u64,
@@ -67,8 +68,8 @@ pub enum HistoryLine<'a> {
         elapsed_s: f64,
         /// Whether the run was interrupted.
         interrupted: bool,
-        /// The error. `None` unless the run could not start, ended early, or could not be recorded
-        /// as ended.
+        /// The error of a run that could not start, ended early, or could not be recorded as ended.
+        /// `None` for any other run.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
@@ -181,7 +182,7 @@ impl JobHistory {
             let day = name.to_str().and_then(|it| it.strip_suffix(".jsonl"));
             let day = day.and_then(|it| Date::strptime("%Y-%m-%d", it).ok());
             if day.is_some_and(|it| it < first) {
-                // If this fails, the file is deleted on the next day.
+                // A file that cannot be deleted now is deleted on the next day.
                 let _ = fs::remove_file(entry.path());
             }
         }

@@ -19,8 +19,8 @@ use crate::{
 /// function returns, the mark survives a power cut. This is necessary, because the command's
 /// effects may survive a power cut.
 ///
-/// Returns false if the mark already exists. Also returns false if the file that describes the call
-/// is gone, because the call has then ended.
+/// Returns false if the mark already exists. Also returns false if the call has already ended. In
+/// that case, the file that describes the call no longer exists.
 ///
 /// # Errors
 /// An error of the file system. In this case, the caller must not start the command.
@@ -35,8 +35,8 @@ pub(super) fn mark_called_on(
     mark: &Path,
 ) -> io::Result<bool> {
     let (facts, mark) = (facts.as_os_str().as_bytes(), mark.as_os_str().as_bytes());
-    // If two processes try to make the link, only one succeeds. After the call has ended, no
-    // process can make the link.
+    // If two processes try to make the link, only one succeeds. After the call has ended, the facts
+    // file is missing, and no process can make the link.
     match system.hard_link(facts, mark) {
         Ok(()) => {}
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {

@@ -196,7 +196,7 @@ impl JobMemory {
             if known.as_deref() != Some(identity) {
                 if known.is_some() {
                     // The records belong to a job with another source or destination. The new job
-                    // must not call commands for them.
+                    // must not call commands for these records.
                     transaction.delete_table(FILES)?;
                     transaction.delete_table(CALLS)?;
                     let mut numbers = transaction.open_table(NUMBERS)?;
@@ -256,7 +256,8 @@ impl JobMemory {
         })
     }
 
-    /// Returns whether the job was started and had unfinished work when the agent last ended.
+    /// Returns whether the job had unfinished work when the agent last ended. A job that was never
+    /// started has no unfinished work.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -268,8 +269,8 @@ impl JobMemory {
         read().map_err(|error| self.unusable(error))
     }
 
-    /// Returns at most `most` command calls that are still to be made, the oldest first. Only calls
-    /// numbered `from` or higher are returned.
+    /// Returns at most `most` command calls that are still to be made, the oldest first. Returns no
+    /// call whose number is below `from`.
     ///
     /// # Errors
     /// [`MemoryError`] if the file cannot be read.
@@ -456,7 +457,7 @@ impl plan::RunMemory for JobMemory {
 }
 
 impl RunFiles {
-    /// Returns whether the listings of a file have been the same for the settle time.
+    /// Returns whether a file has been the same in all listings for the settle time.
     fn is_settled(
         &mut self,
         path: &[u8],
@@ -472,8 +473,8 @@ impl RunFiles {
             }
             return now.saturating_duration_since(settling.since) >= settle;
         }
-        // If the source has more unsettled files, the additional files wait until the first files
-        // are settled.
+        // If more than `SETTLING_MAX` files are unsettled, the additional files wait until the
+        // first files are settled.
         if self.settling.len() < SETTLING_MAX {
             let since = now;
             let settling = UnsettledFile {

@@ -186,7 +186,7 @@ impl World {
                 call.number
             );
         }
-        // For each file that was moved and taken, the command has been called or is still due.
+        // For each file in `taken`, the command has been called, or the call is still due.
         for taken in &self.taken {
             let path = file(*taken).path.to_bytes();
             let is_open = open.iter().any(|it| it.path == path);

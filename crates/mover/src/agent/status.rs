@@ -51,9 +51,9 @@ pub struct JobStatus {
     pub runs_total: u64,
     /// Number of runs that have ended with failures since the agent started.
     pub runs_failed_total: u64,
-    /// Number of files that ended runs have moved.
+    /// Number of files moved since the agent started. It does not include files of the present run.
     pub files_total: u64,
-    /// Number of bytes that ended runs have moved.
+    /// Number of bytes moved since the agent started. It does not include bytes of the present run.
     pub bytes_total: u64,
     /// Number of command calls that have failed since the agent started.
     pub calls_failed_total: u64,
@@ -66,17 +66,18 @@ pub struct LastRun {
     pub started_unix_s: i64,
     /// Duration of the run in seconds. `None` while the run is in progress.
     pub elapsed_s: Option<f64>,
-    /// Number of files to move that the run has found so far.
+    /// Number of files that the run has found so far and has to move.
     pub files_wanted: u64,
     /// Number of files that the run has moved.
     pub files_moved: u64,
-    /// Total size in bytes of the files to move that the run has found so far.
+    /// Total size, in bytes, of the files that the run has found so far and has to move.
     pub bytes_wanted: u64,
     /// Number of bytes that the run has moved.
     pub bytes_moved: u64,
     /// Number of files and directories that failed.
     pub files_failed: u64,
-    /// Number of files left for a later run, because programs may still be writing them.
+    /// Number of files that the run left for a later run, because programs may still be writing the
+    /// files.
     pub files_unsettled: u64,
     /// The last error of the run.
     pub error: Option<String>,

@@ -47,7 +47,7 @@ struct Agent {
     memories: Vec<JobMemory>,
 }
 
-/// Error that means that the agent was killed.
+/// Error that reports a kill of the agent.
 struct AgentKill;
 
 impl World {

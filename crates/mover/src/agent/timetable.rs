@@ -1,5 +1,5 @@
-//! Timetable of an agent. The timetable starts jobs by schedules, after changes of a watched
-//! folder, and again after unfinished runs.
+//! Timetable of an agent. The timetable starts a job at its scheduled times, after a change of its
+//! watched folder, and after an unfinished run.
 //!
 //! The module has no clock and no timer. The driver passes the wall clock's time to each method,
 //! and the timetable returns the jobs to start. The wall clock may be put forward or back. Tests
@@ -53,7 +53,8 @@ struct ScheduledJob {
     reckoned: Zoned,
     /// Next start according to the schedule.
     scheduled: Option<Zoned>,
-    /// Next start because of a change of the folder, or because of unfinished work of the last run.
+    /// Time of the next start because of a change of the folder, or because of unfinished work of
+    /// the last run.
     wanted: Option<Zoned>,
     is_running: bool,
     /// Number of consecutive runs with failures.
@@ -108,8 +109,8 @@ impl Timetable {
         Some(first)
     }
 
-    /// Returns the earliest next start of all jobs that are not running. A clock change or another
-    /// event may change this time.
+    /// Returns the earliest start time of all jobs, without the jobs that are running. A clock
+    /// change or another event may change this time.
     pub fn due(&self) -> Option<Zoned> {
         let waiting = self.jobs.iter().filter(|it| !it.is_running);
         waiting.filter_map(ScheduledJob::due).min()
@@ -172,7 +173,7 @@ impl ScheduledJob {
     }
 
     /// Adjusts the times of a job after the clock was put back. Without this adjustment, a job
-    /// could wait until the new clock reaches a time of the old clock.
+    /// could wait until the clock again reaches a time that it showed before the change.
     fn follow_clock(&mut self, now: &Zoned) {
         // Small backward steps are ignored, because they are normal for a synchronised clock.
         let latest = later(now, CLOCK_STEP);
@@ -196,7 +197,7 @@ fn later(now: &Zoned, after: Duration) -> Zoned {
 /// pause.
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 
-/// Largest backward step of the clock that does not change the start times.
+/// Largest backward step of the clock for which the start times stay unchanged.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 const RETRY_DOUBLINGS: u32 = 5;

@@ -45,8 +45,8 @@ struct DiskNode {
     kind: FileKind,
     data: Vec<u8>,
     synced_data: Vec<u8>,
-    /// Lengths that `set_len` has set since the last sync of the file. Later writes may have made
-    /// the data longer than the last entry.
+    /// Lengths that `set_len` has set since the last sync of the file. Later writes may have
+    /// lengthened the data further.
     lengths: Vec<usize>,
     names: BTreeMap<Vec<u8>, u64>,
     synced_names: BTreeMap<Vec<u8>, u64>,
@@ -161,8 +161,8 @@ impl FaultyDisk {
         self.put(path, b"", FOLDER);
     }
 
-    /// Creates a folder and the folders above it. Only the new folder may be lost by a power cut.
-    /// Returns the new folder.
+    /// Creates a folder and the folders above it. A power cut can destroy the new folder, but not
+    /// the folders above it. Returns the new folder.
     pub(crate) fn put_new_folder(&self, path: &str) -> Arc<dyn Folder> {
         self.put_folder(path);
         let (above, name) = path.rsplit_once('/').expect("a path from the root");
@@ -194,8 +194,8 @@ impl FaultyDisk {
         disk.node(id).errors += 1;
     }
 
-    /// Schedules a change of a file: after the next write to any file, `content` replaces the
-    /// file's content.
+    /// Schedules a change of the file at `path`. After the next write to any file, the file at
+    /// `path` contains `content` instead of its old content.
     pub(crate) fn change_after_write(&self, path: &str, content: &[u8]) {
         let mut disk = self.disk();
         let id = disk.find(ROOT, path.as_bytes()).expect("it is there");
@@ -230,9 +230,9 @@ impl FaultyDisk {
             node.changes.clear();
             node.names = node.synced_names.clone();
             if node.data != node.synced_data {
-                // The file gets one of its former lengths, or a length between the last one and the
-                // present one. Writes lengthen a file gradually, but `set_len` changes the length
-                // in one step.
+                // The file gets one of its former lengths, or a length between its last former
+                // length and its present length. Writes lengthen a file gradually, but `set_len`
+                // changes the length in one step.
                 let (had, has) = (node.synced_data.len(), node.data.len());
                 let last = node.lengths.last().copied().unwrap_or(had);
                 let mut length = match disk.random.random_range(0..=node.lengths.len()) {
@@ -601,7 +601,7 @@ impl OpenFile for OpenHandle {
 
 const ROOT: u64 = 1;
 
-/// Modification time that `put` receives to create a folder instead of a file.
+/// Special modification time with which `put` creates a folder instead of a file.
 const FOLDER: i64 = i64::MIN;
 
 const BLOCK_BYTES: usize = 4_096;

@@ -72,8 +72,8 @@ mod tests {
         let soon = start + KEPT_MAX / 2;
         let unasked = || unreachable!("the answer is known");
         assert_eq!(modes.mode(b"a", soon, unasked), Some(0o660));
-        // The age of a cached answer counts from its query. Using the answer does not make it valid
-        // for longer.
+        // The age of a cached answer starts at its query. Later uses of the answer do not extend
+        // its validity.
         let later = start + KEPT_MAX;
         assert_eq!(modes.mode(b"a", later, || None), None);
     }

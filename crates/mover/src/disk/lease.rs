@@ -48,7 +48,7 @@ fn by_processes(file: &File) -> Option<bool> {
         let path = opened.path();
         let is_same =
             fs::metadata(&path).is_ok_and(|it| (it.dev(), it.ino()) == (ours.dev(), ours.ino()));
-        // The permissions of the link to an open file show how it was opened.
+        // The permissions of the link to an open file show how the file was opened.
         is_same && opened.metadata().is_ok_and(|it| it.mode() & 0o200 != 0)
     });
     Some(is_written)

@@ -3,7 +3,7 @@
 //! Paths below a job's roots are resolved from a descriptor of the root. Symbolic links below the
 //! root are followed only if the job follows the links of its source. The root itself may be a
 //! link, because the user has named the root. An incomplete file has a temporary name. The mover
-//! always creates that file, and never opens the file through a link.
+//! creates that file itself, and never opens it through a link.
 
 #[cfg(test)]
 pub(crate) mod faulty;
@@ -45,10 +45,10 @@ pub(crate) struct LocalFiles {
     roots: HashMap<Vec<u8>, LocalRoot>,
     /// Whether reads follow symbolic links below the roots. Writes and removals never follow links.
     links: LinkPolicy,
-    /// Files that the job has read. `None` unless the job removes copied files at the source.
+    /// Files that the job has read. `None` if the job keeps its source files.
     read: Option<Mutex<HashMap<Vec<u8>, Stamp>>>,
-    /// Files that have received their final names and were synced. `None` unless the job removes
-    /// copied files at the source.
+    /// Files that have received their final names and were synced. `None` if the job keeps its
+    /// source files.
     synced: Option<Mutex<HashSet<Vec<u8>>>>,
     syncs: Arc<SyncQueue>,
     /// Folders whose names in their parent folders were synced, or will be synced together with the
@@ -122,7 +122,7 @@ pub(crate) enum SourceRemoval {
 }
 
 impl FolderEntry {
-    /// Returns whether the name still leads to this file.
+    /// Returns whether the name still leads to `file`.
     fn has(&self, file: &dyn OpenFile) -> io::Result<bool> {
         let ours = file.stat()?;
         match self.folder.stat(&self.name, LinkPolicy::Refuse) {
@@ -294,7 +294,7 @@ impl LocalFiles {
         let stat = folder.stat(name, LinkPolicy::Follow).ok()?;
         if stat.kind == FileKind::Folder {
             let target = local(&self.system.canonical(&join(directory, name)).ok()?);
-            // A directory above also counts if it was reached through a link.
+            // The comparison includes directories above that were reached through a link.
             let directory = local(directory);
             let mut above = directory.ancestors().filter_map(|it| {
                 let path = it.as_os_str().as_encoded_bytes();
@@ -307,8 +307,8 @@ impl LocalFiles {
         Some(stat)
     }
 
-    /// Creates a directory. A path that is below no root was named by the user. For such a path,
-    /// missing parent directories are also created.
+    /// Creates a directory. If the path is below a root, only its last directory is created. If the
+    /// user has named another path, missing parent directories are also created.
     pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
         if self.below_root(path).is_some() {
             let place = self.place(path, LinkPolicy::Refuse)?;
@@ -492,8 +492,8 @@ impl LocalFiles {
             }
             _ => {
                 let access = file.stat()?.access;
-                // If the mount determines the permissions, the part has other permissions than
-                // `OWNER_ALONE`, and keeps them.
+                // If the mount determines the permissions, the part's permissions differ from
+                // `OWNER_ALONE`. The part then keeps its permissions.
                 if access.mode == OWNER_ALONE {
                     let folder = parent(path).unwrap_or_default();
                     #[allow(clippy::disallowed_methods, reason = "drives disks")]
@@ -536,7 +536,7 @@ impl LocalFiles {
         place.folder.rename(&place.name, &last_name(path))
     }
 
-    /// Waits until the name of a file survives a power cut.
+    /// Waits until the name of a file is on the disk, so that a power cut cannot destroy it.
     pub(crate) async fn named(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         let files = self.clone();
         let sync = move |folder: &[u8]| files.folder(folder, LinkPolicy::Refuse)?.sync();
@@ -567,8 +567,8 @@ impl LocalFiles {
         }
     }
 
-    /// Waits until a file survives a power cut, even if another process wrote the file. Afterwards
-    /// the caller may remove the file's source.
+    /// Waits until a file is on the disk, so that a power cut cannot destroy it. Another process
+    /// may have written the file. Afterwards the caller may remove the file's source.
     pub(crate) async fn kept_for_good(self: &Arc<Self>, path: &[u8]) -> io::Result<()> {
         if let Some(synced) = &self.synced
             && synced.lock().expect("nobody panics with it").remove(path)
@@ -642,15 +642,15 @@ impl LocalFiles {
             Err(_) if self.links == LinkPolicy::Follow => return Ok(SourceRemoval::Kept),
             Err(error) => return Err(error),
         };
-        // A file that has grown since differs from the copy, even if the last read saw its present
-        // state.
+        // If a file has grown since it was copied, it differs from the copy, even if a later read
+        // saw its present state.
         let is_read = stamp.is_none_or(|it| it == Stamp::of(&stat));
         let is_same = is_read && is_taken(&entry(b"", &stat));
         if !is_same || stat.kind != FileKind::File {
             return Ok(SourceRemoval::Kept);
         }
-        // A file that cannot be opened cannot be checked for writers. Such a file cannot have been
-        // read either.
+        // If the file cannot be opened, this check for writers is skipped. In that case, the job
+        // cannot have read the file either.
         if let Ok(file) = place
             .folder
             .open(&place.name, OpenMode::Read(LinkPolicy::Refuse))
@@ -690,8 +690,8 @@ impl LocalFiles {
         })
     }
 
-    /// Opens the folder that contains a path. A path that is below no root was named by the user.
-    /// For such a path, links are followed.
+    /// Opens the folder that contains a path. If the path is below no root, the user has named the
+    /// path, and links are followed.
     fn place(&self, path: &[u8], links: LinkPolicy) -> io::Result<FolderEntry> {
         let Some((root_path, root, rest)) = self.below_root(path) else {
             let folder = self.system.open_folder(parent(path).unwrap_or_default())?;
@@ -776,8 +776,8 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Returns whether a file of this size exceeds the total size of the file system of `path`. The
-/// incomplete file would fill the disk, and no later run could complete it.
+/// Returns whether a file of this size exceeds the total size of the file system of `path`. A copy
+/// of such a file would fill the disk, and no later run could complete it.
 pub(crate) fn never_fits(path: &Path, size_bytes: u64) -> bool {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     let found = nix::sys::statvfs::statvfs(folder.unwrap_or(Path::new(".")));

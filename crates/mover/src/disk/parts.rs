@@ -42,8 +42,8 @@ impl OpenParts {
 
     /// Opens a part file. Locks the part unless this process already holds the lock.
     pub(super) fn open(&self, part: &[u8], place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
-        // The table stays locked, so that two lanes that open a part at the same time do not
-        // exclude each other.
+        // The table stays locked here. Two lanes that open the same part at the same time therefore
+        // do not exclude each other.
         let mut parts = self.lock();
         let known = parts.get(part).and_then(Weak::upgrade);
         let locked = match known {
@@ -91,7 +91,7 @@ fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
         return Err(ErrorKind::AlreadyExists.into());
     }
     if !place.has(&*file)? {
-        // Another process removed the part before the lock.
+        // Another process removed the part before this process locked it.
         return Err(ErrorKind::NotFound.into());
     }
     if stat.access.mode & !OWNER_ALONE != 0 {
@@ -99,7 +99,7 @@ fn lock(place: &FolderEntry) -> io::Result<Arc<dyn OpenFile>> {
             mode: OWNER_ALONE,
             ..stat.access
         };
-        // The mount refuses the change if it determines permissions.
+        // A mount that determines permissions refuses the change.
         let _ = file.set_access(access);
     }
     Ok(file)

@@ -64,8 +64,8 @@ pub(crate) fn open_store(folder: &dyn Folder, name: &[u8]) -> Result<Database, D
         }
         let file = match folder.open(&new, OpenMode::New) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // Another process is still creating the database, or was ended while it created the
-                // database.
+                // Another process is still creating the database, or ended before the database was
+                // complete.
                 let left = folder.open(&new, OpenMode::Write)?;
                 if lock(folder, &new, &left)? {
                     folder.remove_file(&new)?;

@@ -50,9 +50,9 @@ pub struct Bounds {
     pub size_min: Option<ByteCount>,
     /// Largest accepted size.
     pub size_max: Option<ByteCount>,
-    /// Shortest accepted time since the last change.
+    /// Minimum time since the last change of an accepted file.
     pub age_min: Option<Duration>,
-    /// Longest accepted time since the last change.
+    /// Maximum time since the last change of an accepted file.
     pub age_max: Option<Duration>,
 }
 
@@ -120,8 +120,8 @@ impl Filter {
         self.bounds.hold(size_bytes, modified, now_unix_s) && self.takes_path(path)
     }
 
-    /// Returns whether the filter may accept a file below a directory. If so, the directory must be
-    /// listed. Only the directory's path is examined.
+    /// Returns whether the filter can accept any file below a directory. If so, the directory must
+    /// be listed. Only the directory's path is examined.
     pub fn enters(&self, directory: &[u8]) -> bool {
         for Rule { takes, pattern, .. } in &self.rules {
             if *takes && pattern.may_match_below(directory) {

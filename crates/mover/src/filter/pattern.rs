@@ -88,7 +88,7 @@ impl Pattern {
             || self.files.is_match_candidate(&directory)
     }
 
-    /// Returns whether a path below a directory may match.
+    /// Returns whether any path below a directory can match.
     pub(super) fn may_match_below(&self, directory: &[u8]) -> bool {
         let Some(names) = &self.names else {
             return true;
@@ -144,7 +144,8 @@ fn close_classes(pattern: &str) -> Result<String, &'static str> {
             '[' => {
                 let negation = rest.next_if(|it| matches!(it, '!' | '^'));
                 let mut class = String::new();
-                // A bracket as the first character of the class stands for itself.
+                // A closing bracket that is the first character of the expression stands for
+                // itself.
                 class.extend(rest.next());
                 class.extend(std::iter::from_fn(|| rest.next_if(|it| *it != ']')));
                 check_class(&class)?;

@@ -248,6 +248,6 @@ pub(super) fn backoff(failures: u32) -> Duration {
 
 const BACKOFF_MAX_S: u64 = 60;
 
-/// Pause before one more lane is permitted. Connections of other users may end within minutes. At
-/// this interval, a refused attempt costs little.
+/// Pause before one more lane is permitted. A full server may accept more connections after
+/// minutes, when other users disconnect. One refused attempt in each pause costs little.
 const GROWS_AFTER: Duration = Duration::from_secs(2 * 60);

@@ -562,8 +562,8 @@ impl Planner {
         }
     }
 
-    /// Returns whether a file was changed so shortly before the job began that a program may still
-    /// be writing it.
+    /// Returns whether a program may still be writing a file, because the file was changed shortly
+    /// before the job began.
     fn is_unsettled(&self, file: &File) -> bool {
         let since = |it: ModifiedTime| self.options.begun_unix_s - it.unix_s;
         let settle_s = self.options.settle_s;
@@ -657,7 +657,8 @@ impl Planner {
             return self.note_failure(root, path, &message);
         }
         if self.options.deletion().is_some() {
-            // The source's files can be moved, but deletions would be guesses.
+            // Without the listing, the job can move the source's files, but it cannot determine
+            // which files to delete.
             self.note_failure(root, path, &message);
         } else if !self.is_unknown_told {
             self.is_unknown_told = true;

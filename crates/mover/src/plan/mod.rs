@@ -132,7 +132,7 @@ impl Planner {
             LaneEvent::Opened { depth } => self.lanes.opened(lane, depth),
             LaneEvent::Refused(failure) => {
                 // A lane that aborted a transfer connects again. While the lane connects, it may
-                // have received tasks.
+                // receive tasks.
                 self.take_back(lane);
                 self.refused(lane, failure, now);
             }
@@ -157,8 +157,8 @@ impl Planner {
                     self.lanes.shrink(now);
                 }
                 match given {
-                    // A failed help task is not repeated, because the lanes with the pieces move
-                    // all bytes.
+                    // A failed help task is not repeated, because the lanes that have the pieces
+                    // can move all bytes without help.
                     Some(given) if matches!(given.queued.task, Task::Help(_)) => {}
                     // Other lanes are open, and one of them receives the task later.
                     Some(given) if is_full && self.lanes.is_any_open() => {
@@ -176,7 +176,7 @@ impl Planner {
         self.advance();
     }
 
-    /// Returns whether no task is queued or in progress.
+    /// Returns true if no task is queued or in progress.
     fn is_at_rest(&self) -> bool {
         self.queue.is_empty() && self.lanes.busy().next().is_none()
     }
@@ -398,7 +398,8 @@ impl Planner {
                 if fate.is_some() {
                     self.queue.drop_helpers(file);
                 }
-                // If the file was to start again, its last piece reports the failure.
+                // Usually the first failed piece of a file reports the failure. If the file's
+                // pieces are unusable, its last piece reports the failure.
                 if !is_first && fate != Some(NextStep::Anew) {
                     return;
                 }

@@ -4,7 +4,7 @@
 //! A listing does not show how a destination treats names. Therefore the plan lists a doubtful
 //! directory again, once all other work in the directory is done. If the destination treats two
 //! source names as equal, the second file fails. The plan does not delete an entry that may be a
-//! file just uploaded. If a server has changed a name, the change is reported.
+//! file that the job has just uploaded. If a server has changed a name, the change is reported.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -314,8 +314,8 @@ impl Planner {
         let kind = kind_of(&name);
         let (behaviour, other) = match listed.alike(&name) {
             _ if listed.has(&name) => (NameTreatment::Keeps, None),
-            // The file was moved on, the server hides it, or the server has changed its name beyond
-            // recognition.
+            // There are three possible reasons: another program has moved the file away, the server
+            // hides it, or the server has changed its name beyond recognition.
             None => (NameTreatment::Keeps, None),
             Some(other) if is_equivalent(&name, other) => (NameTreatment::Changes, None),
             Some(other) => (NameTreatment::Changes, Some(other)),
@@ -371,8 +371,8 @@ impl Planner {
         match there {
             Some(there) if is_other => self.take_one(directory, entry, Some(there), None, now),
             Some(_) => self.fall_together(directory, &entry),
-            // The similar entry is at the destination. A query shows whether the destination also
-            // finds that entry by this name.
+            // The destination lists only an entry with a similar name. A query shows whether the
+            // destination also finds that entry by the source entry's name.
             None => {
                 let task = Task::FindEntry(directory.clone(), entry);
                 self.queue.push(QueuedTask::new(task));
@@ -421,7 +421,7 @@ impl Planner {
         };
         for upload in doubt.uploads {
             if let Some(kind) = upload.kind() {
-                // A server without listings cannot settle the doubt.
+                // If the server provides no listing, the doubt cannot be resolved.
                 self.doubts.behaviours[kind] = NameTreatment::Keeps;
             }
             self.accept(upload.file, upload.version, upload.proof);

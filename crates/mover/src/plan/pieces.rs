@@ -84,8 +84,7 @@ impl MissingPiecesTable {
         self.anew.remove(&key(file));
     }
 
-    /// Sets the next step for a file. Returns whether the step that it replaces was
-    /// [`NextStep::Whole`].
+    /// Sets the next step for a file. Returns whether the replaced step was [`NextStep::Whole`].
     fn doom(&mut self, file: &File, fate: NextStep) -> bool {
         match self.missing.get_mut(&key(file)) {
             Some(missing) if missing.fate == NextStep::Whole => {

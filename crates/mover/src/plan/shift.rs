@@ -1,8 +1,8 @@
 //! Detection of a listing in which file times have shifted by the same number of quarter hours.
 //!
-//! If times have shifted in this way, the server's time zone has changed, and the files are
-//! unchanged. A server that lists its local time causes this shift twice a year, when daylight
-//! saving time begins and ends.
+//! Such a shift shows that the server's time zone has changed and that the files are unchanged. A
+//! server that lists its local time causes this shift twice a year, when daylight saving time
+//! begins and ends.
 //!
 //! Files with shifted times wait in this module until the listing has ended. Waiting ends earlier
 //! if a known file appears with its old time.
@@ -16,8 +16,8 @@ use super::{task::File, version::FileVersion};
 /// Files of one listing whose times have shifted, compared with their known times.
 #[derive(Debug, Default)]
 pub(super) struct Shifts {
-    /// Whether the module holds no further files. If a known file has its old time, the time zone
-    /// is unchanged, and no further files are held.
+    /// Whether the holding of files has ended. It ends with the listing, or earlier if a known file
+    /// has its old time, because the time zone is then unchanged.
     is_over: bool,
     /// Number of known files whose times have changed by an amount that is not a multiple of a
     /// quarter hour.
@@ -123,8 +123,8 @@ const QUARTER_S: i64 = 900;
 /// Largest possible shift in seconds: the largest difference between two time zones of the world.
 const SHIFT_MAX_S: i64 = 26 * 3600;
 
-/// Smallest number of files that proves a shift. Fewer files may have been rewritten by chance at
-/// times that fit the shift.
+/// Smallest number of files that proves a shift. One or two files may have been rewritten at times
+/// that fit the shift by chance.
 const FILES_LEAST: usize = 3;
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use ftp::{
 
 use super::{limits::RESUME_LEAST, piece::Piece, version::FileVersion};
 
-/// Path below a root, as a list of names beginning below the root. The root itself has an empty
-/// list.
+/// Path below a root, as a list of names. The list is empty for the root itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelativePath(Vec<Vec<u8>>);
 
@@ -57,7 +56,7 @@ pub struct File {
     pub size_bytes: Option<u64>,
     /// Modification time, as the source lists it. `None` if the source lists no time.
     pub modified: Option<ModifiedTime>,
-    /// Target of a symbolic link. `None` unless the job creates links at the destination.
+    /// Target of a symbolic link that the job creates at the destination. Otherwise `None`.
     pub link: Option<Vec<u8>>,
 }
 
@@ -128,7 +127,7 @@ pub enum Task {
     FindEntry(Directory, ListingEntry),
     /// List a directory at the source. The lane reports entries as they arrive.
     ListSource(Directory),
-    /// Move a file, or determine the pieces in which it is to be moved.
+    /// Move a file. If the file must be moved in pieces, only determine the missing pieces.
     Move(File),
     /// Move a piece of a file.
     MovePiece(File, Piece),

@@ -14,7 +14,7 @@ use super::{
 pub(super) enum Presence {
     /// The directory is missing, and no file requires it yet.
     Missing,
-    /// A lane is creating the directory, or its parent must be created first.
+    /// A lane is creating the directory, or the directory's parent must be created first.
     Making,
     /// The directory exists.
     There,

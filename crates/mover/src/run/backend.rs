@@ -224,8 +224,8 @@ impl Backend {
 
     /// Opens the part of a file (its incomplete copy) for writing at `offset_bytes`.
     ///
-    /// `is_kept` states that a later run may resume the part. In that case, an existing file at a
-    /// server is removed first.
+    /// If `is_kept` is true, a later run can resume the part, and an existing file at a server is
+    /// removed first.
     pub(super) async fn write(
         &mut self,
         (part, path): (&[u8], &[u8]),
@@ -265,7 +265,8 @@ impl Backend {
                 on_disk(remove, what).await
             }
             Self::Remote(session) => {
-                // If a server refuses and keeps the file, it will refuse the write as well.
+                // A server that refuses to delete an existing file will also refuse to overwrite
+                // the file.
                 ignore_refusal(session.delete(path).await)?;
                 Ok(())
             }
@@ -337,7 +338,7 @@ impl Backend {
         match self {
             Self::Local(_) => true,
             Self::Remote(session) => session.makes(algorithm),
-            // No server of version 3 has a common request for hashes.
+            // SFTP version 3 has no common request for hashes.
             Self::Web(_) | Self::Sftp(_) => false,
         }
     }
@@ -584,8 +585,8 @@ fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> 
     }
 }
 
-/// Returns all directories above a path, the outermost first. Returns none unless `is_wanted` is
-/// true.
+/// Returns all directories above a path, the outermost first. Returns no directory if `is_wanted`
+/// is false.
 fn directories_above(path: &[u8], is_wanted: bool) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate();
     let slashes = slashes.filter(move |(at, it)| is_wanted && **it == b'/' && *at > 0);

@@ -70,8 +70,9 @@ impl Browser {
     /// Lists a directory, and passes entries to `take` as they arrive. The entries are not sorted.
     /// Returns the number of lines that could not be parsed.
     ///
-    /// # Errors [`BrowseError`] if the directory cannot be listed, or if the listing was
-    /// interrupted. After an interruption, `take` has received only some of the entries.
+    /// # Errors
+    /// [`BrowseError`] if the directory cannot be listed, or if the listing was interrupted. After
+    /// an interruption, `take` has received only some of the entries.
     pub async fn list(
         &mut self,
         path: &[u8],
@@ -116,7 +117,7 @@ impl Browser {
                 return Ok(path.to_vec());
             }
             below.push(name);
-            // A name without a directory is in the directory of the log-in.
+            // A path that is only a name belongs to the login directory.
             at = parent(at).unwrap_or_default();
         }
     }

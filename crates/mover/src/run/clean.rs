@@ -81,8 +81,8 @@ pub(super) async fn clean_on(
     Ok(cleaner.cleaned)
 }
 
-/// Removes journal records of local part files whose files are already complete. The function is
-/// called at the end of a run.
+/// Removes journal records of local part files that are already renamed to their final names. The
+/// function is called at the end of a run.
 ///
 /// Such a record remains if an earlier run has renamed a part and has ended before it removed the
 /// record. If the part and the complete file are both missing, the record stays, because their disk
@@ -343,8 +343,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Removes the recorded part files. If a file at a server has grown, another machine is
-    /// uploading it, and it is kept.
+    /// Removes the recorded part files. If a file at a server has grown, the file is kept, because
+    /// another machine is uploading it.
     async fn remove_found(&mut self) -> Result<(), BrowseError> {
         let found = std::mem::take(&mut self.found);
         if !self.is_local() && !found.is_empty() {
@@ -481,14 +481,15 @@ fn unusable(error: redb::Error) -> BrowseError {
     BrowseError::Unusable(format!("the journal cannot be used: {error}"))
 }
 
-/// Time within which a part file must grow if an upload to it is in progress.
+/// Longest time without growth of a part file that is being uploaded.
 const GROWS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Smallest age, in seconds, at which a part file at a server is removed. Another machine may still
 /// be uploading a younger file.
 const AGE_LEAST_S: i64 = 600;
 
-/// Number of recorded part files at a server. At this number, their removal starts.
+/// Limit on the number of part files that are recorded at a server. When the limit is reached, the
+/// removal of these files starts.
 const FOUND_MAX: usize = 10_000;
 
 /// Maximum number of failures whose descriptions are stored.

@@ -21,8 +21,8 @@ impl Lane {
         let path = self.shared.job.destination_directory(directory);
         let mut all = Vec::new();
         let take = |entries| {
-            // More than one entry beyond the plan's limit is not necessary, since the plan refuses
-            // such a listing.
+            // The plan refuses a listing that exceeds its limit. Therefore entries are no longer
+            // collected once the limit is exceeded.
             if all.len() <= ENTRIES_THERE_MAX {
                 all.extend(entries);
             }

@@ -87,7 +87,7 @@ impl TaskError {
         }
     }
 
-    /// Returns whether the cause of the error may be that the name of a part file is too long.
+    /// Returns whether the error may have occurred because the name of a part file is too long.
     pub(super) fn is_of_name(&self) -> bool {
         match self {
             Self::Server(ServerError::Refused { command, reply }) => {
@@ -146,9 +146,9 @@ impl TaskError {
     }
 }
 
-/// Returns the name of the user of this process, or the user's number if it has no name.
+/// Returns the name of the user of this process, or the user's number if the user has no name.
 fn own_user() -> &'static str {
-    // The name is stored, because a copy may lack the permission to read many files.
+    // The name is stored, because a job may report many files that it has no permission to read.
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let uid = geteuid();

@@ -111,8 +111,8 @@ impl JobContext {
         })
     }
 
-    /// Returns an error unless this process may still take an irreversible step. The check is
-    /// asynchronous, so no thread waits for its result.
+    /// Checks whether this process may still take an irreversible step. If not, returns an error.
+    /// The check is asynchronous, so no thread waits for its result.
     pub(super) async fn pass_fence(&self) -> Result<(), TaskError> {
         match &self.job.fence {
             Some(fence) if !fence.allows().await => Err(ServerError::from(FencedError).into()),

@@ -5,8 +5,8 @@
 //! further connections join only if the first connection cannot fill the path alone. Three signs
 //! show this:
 //!
-//! - Bytes arrive in bursts with pauses between the bursts. The congestion window or the receive
-//!   window is smaller than the bandwidth-delay product.
+//! - Bytes arrive in bursts with pauses between the bursts. In this case, the congestion window or
+//!   the receive window is smaller than the bandwidth-delay product.
 //! - The rate stays far below the rate of slow start.
 //! - An earlier join has made the transfer faster.
 //!
@@ -26,8 +26,8 @@ pub(super) struct JoinController {
     /// Highest rate of recent measurement windows, in bytes per second. Each window reduces the
     /// weight of older windows.
     best_bytes_per_s: f64,
-    /// Number of consecutive measurement windows in which the rate has not grown, and the sum of
-    /// the rates of these windows in bytes per second.
+    /// Two values for the latest consecutive measurement windows without growth of the rate: their
+    /// number, and the sum of their rates in bytes per second.
     steady: (u32, f64),
     /// Evidence that another connection would make the download faster. Each measurement window
     /// adds to the evidence or resets it.
@@ -319,20 +319,19 @@ const WINDOW_LEAST: Duration = Duration::from_millis(50);
 /// multiplied by the factor.
 const AGED: f64 = 0.9;
 
-/// Limit on a window's rate divided by the best earlier rate. Above this limit, the rate counts as
-/// growing.
+/// Ratio of a window's rate to the best earlier rate. Above this ratio, the rate counts as growing.
 const GROWTH_LEAST: f64 = 1.4;
 
-/// Evidence that a window with a retransmission adds. The value is below 1, because the end of slow
-/// start also causes retransmissions.
+/// Amount of evidence from a window with a retransmission. The value is below 1, because the end of
+/// slow start also causes retransmissions.
 const BROKEN_EVIDENCE: f64 = 0.5;
 
 /// Amount of evidence at which connections join. A measurement window adds 1 if pauses between
 /// bursts are long, or if the rate is below half of the highest rate.
 const EVIDENCE_LEAST: f64 = 3.0;
 
-/// Limit on the average number of busy connections. If a measurement window is below this limit, it
-/// adds evidence.
+/// Limit on the average number of busy connections. A measurement window with a lower average adds
+/// evidence.
 const BUSY_MAX: f64 = 0.6;
 
 /// Shortest remaining time of the download, in seconds, at which connections may join.
@@ -611,7 +610,7 @@ mod tests {
                 given.push(round);
             }
         }
-        // In ten minutes each failure doubles the pause.
+        // During these ten minutes, each failure doubles the pause.
         assert!((4..10).contains(&given.len()), "{given:?}");
         path.now += PERMIT_LEAST + ROUND;
         assert!(!path.joins.take_permit(path.now));

@@ -30,7 +30,7 @@ pub(super) struct Lane {
     pub(super) shared: Arc<JobContext>,
     pub(super) source: Backend,
     pub(super) destination: Backend,
-    /// Attributes of the root that this lane has queried last, if the root is a file.
+    /// Attributes from this lane's last query of a root, if the root is a file.
     found: Option<SourceRoot>,
     events: mpsc::UnboundedSender<(usize, LaneEvent)>,
 }
@@ -71,7 +71,7 @@ pub(super) async fn run(
         }
     });
     // A lane gets its first task after it has reported that it is open. If the channel of tasks
-    // ends before that, the job has ended.
+    // ends before the lane is open, the job has ended.
     let opened = tokio::select! {
         opened = &mut opening => Some(opened),
         _ = tasks.recv() => None,
@@ -169,8 +169,8 @@ fn refusal(shared: &JobContext, error: &ServerError) -> TaskFailure {
     }
 }
 
-/// Returns a text that names the servers from which a lane is waiting for a reply, with possible
-/// reasons. `is_in` is true if a session is already open.
+/// Returns a text about a lane that is waiting for replies. The text names the servers, and
+/// possible reasons for the delay. `is_in` is true if a session is already open.
 fn awaited(source: &JobSite, destination: &JobSite, is_in: bool) -> String {
     let servers: Vec<String> = [source, destination]
         .into_iter()
@@ -361,7 +361,7 @@ impl Lane {
         let shared = self.shared.clone();
         let root = &shared.job.roots[number];
         if !shared.job.plan.is_dry_run {
-            // The root may be a file, and is then read soon.
+            // If the root is a file, the lane reads it soon.
             self.source.prepare_read()?;
         }
         let Some(found) = self.source.look(&root.source).await? else {
@@ -426,5 +426,5 @@ impl Lane {
 /// Time after which a slow connection attempt or log-in is reported.
 const SLOW_AFTER: Duration = Duration::from_secs(4);
 
-/// Time for which the attributes that a lane has queried count as current.
+/// Time for which a lane uses queried attributes without another query.
 const FOUND_MAX: Duration = Duration::from_secs(5);

@@ -20,8 +20,8 @@ pub(super) struct LocalEnd {
     part: Option<OpenPart>,
 }
 
-/// An open part (incomplete file). When this value is dropped, the part is removed unless a later
-/// run may resume it.
+/// An open part (incomplete file). If no later run can resume the part, the part is removed when
+/// this value is dropped.
 pub(super) struct OpenPart {
     pub(super) files: Arc<LocalFiles>,
     pub(super) path: Vec<u8>,
@@ -128,13 +128,14 @@ impl LocalEnd {
         on_disk(remove, what).await
     }
 
-    /// Closes the part file that was written last. The part is removed unless a later run may
-    /// resume it.
+    /// Closes the part file that was written last. If no later run can resume the part, the part is
+    /// removed.
     pub(super) fn release_part(&mut self) {
         self.part = None;
     }
 
-    /// Creates an empty part file of a given length that later runs may resume.
+    /// Creates a part file that has its full length, but no content yet. Later runs may resume the
+    /// part.
     ///
     /// If `is_recorded` is true, the journal contains the part's name from an earlier attempt. The
     /// part of that attempt is then removed, even if the file system has no locks.

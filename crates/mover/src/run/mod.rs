@@ -153,7 +153,7 @@ async fn run_with(
                 break;
             }
             Some(ended) = lanes.join_next() => {
-                // Lanes do not panic. If one does, the job must not hang.
+                // A lane should never panic. If a lane panics nevertheless, the job must not hang.
                 ended.expect("a lane ends in order");
             }
         }

@@ -45,7 +45,7 @@ pub(super) struct Mover<'a> {
     pub(super) found: Option<ListingEntry>,
 }
 
-/// Reasons for which a part file's name differs from the usual name.
+/// Reasons why a part file's name differs from the usual name.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartNaming {
     /// Whether the name is short, because the destination has refused the long name.
@@ -93,8 +93,8 @@ impl Mover<'_> {
                 }
                 Err(error) if !naming.is_taken && error.is_taken() => naming.is_taken = true,
                 _ => {
-                    // The flag is set only after success: if the short name fails too, other names
-                    // in the path are too long.
+                    // If the short name fails too, other names in the path are too long. The flag
+                    // is therefore set only after success.
                     self.shared
                         .takes_short_names
                         .fetch_or(naming.is_short && moved.is_ok(), Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Mover<'_> {
             copied => copied,
         };
         if !is_resumable {
-            // The earlier bytes are not kept.
+            // The bytes moved so far are not kept for another attempt.
             *self.moved_bytes = 0;
         }
         let copied = match copied {
@@ -283,7 +283,8 @@ impl Mover<'_> {
                 None => None,
             };
             match known {
-                // An earlier version named the part after its source.
+                // If the record has no digits, an earlier version derived the part's name from the
+                // source.
                 Some(part) => names.digits = part.digits,
                 None => names.digits = (journal.is_some() || naming.is_taken).then(random_digits),
             }
@@ -295,7 +296,7 @@ impl Mover<'_> {
         names
     }
 
-    /// Sets the part file's name with these digits.
+    /// Sets the name of the part file. The name contains these digits.
     fn name_part(&self, names: &mut TransferNames, digits: u32, naming: PartNaming) {
         if let Some(suffix) = &self.shared.job.moving.partial_suffix {
             names.part = match naming.is_short {
@@ -393,7 +394,7 @@ impl Mover<'_> {
                     local_end.remove_left(&names.part, true).await?;
                     overlap.new = self.new_part(Some(journal), Some(origin));
                 } else if overlap.length < part.synced_bytes {
-                    // Synced bytes after the end of the part are lost.
+                    // The part is shorter than its record states, so some synced bytes are lost.
                     overlap.new = Some(NewPart {
                         journal: journal.clone(),
                         origin,
@@ -404,7 +405,8 @@ impl Mover<'_> {
             }
             return Ok(overlap);
         }
-        // The record must not describe a part of an earlier job with this name.
+        // An earlier job may have left a part with the same name. The record must not describe that
+        // part.
         if known.is_some() {
             match &*self.destination {
                 Backend::Local(_) => self.discard(names, Some(journal)).await,
@@ -432,8 +434,7 @@ impl Mover<'_> {
         Ok(Overlap::default())
     }
 
-    /// Returns the record of a part file that starts again. Returns `None` if the part needs no
-    /// record.
+    /// Returns the journal record of a new part file. Returns `None` if the part needs no record.
     fn new_part(
         &self,
         journal: Option<&Arc<Journal>>,
@@ -603,8 +604,8 @@ impl Mover<'_> {
             && writer.end().await?
             && writer.is_on_clear_ground().await?
         {
-            // The record was not written earlier, because all bytes were in flight before the
-            // server began to read them.
+            // The mover sent all bytes before the server confirmed the start of the upload.
+            // Therefore the record is written only now.
             new.note(names).await;
         }
         Ok(FinishedCopy {
@@ -741,7 +742,7 @@ struct FinishedCopy {
     source_now: Option<server::Stat>,
     /// Attributes that the destination's server has reported after the copy.
     there: Option<server::Stat>,
-    /// Whether a file at a server has grown by bytes that were not copied.
+    /// Whether a file at a server now has further bytes that were not copied.
     is_grown: bool,
     /// Byte range that was read from a local file, with the hash of its bytes.
     read: Option<ReadRange>,

@@ -15,9 +15,10 @@ use crate::{
 
 /// Writes all of `input` to a file. Returns the size of the file in bytes.
 ///
-/// # Errors [`BrowseError`] if a directory has this path, if the site refuses the file, or if
-/// reading `input` fails. Also [`BrowseError`] if `interrupt` resolves before the end of `input`.
-/// In each case the part file is removed.
+/// # Errors
+/// [`BrowseError`] if a directory has this path, if the site refuses the file, or if reading
+/// `input` fails. Also [`BrowseError`] if `interrupt` resolves before the end of `input`. In each
+/// case the part file is removed.
 pub async fn pour(
     site: &JobSite,
     path: &[u8],

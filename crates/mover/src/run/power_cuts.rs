@@ -275,7 +275,8 @@ fn entries_of_parts_stay_while_their_disk_is_not_mounted() {
         left.into_iter().map(|it| it.key).collect()
     };
     assert_eq!(keys(), [key.to_vec(), relative.to_vec()]);
-    // The disk is back. The meaning of the other record depends on the working directory.
+    // The disk is mounted again. The other record has a relative path, whose meaning depends on the
+    // working directory.
     world.disk.put("/there/to/gone.0123abcd.part", b"half", 7);
     world.disk.put("/there/to/x.0123abcd.part", b"half", 7);
     let cleaned = world.clean().expect("the disk works");

@@ -100,7 +100,7 @@ impl RateLimiter {
         let takes = self.rate_max()?.time_to_send(ByteCount::new(bytes as u64));
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        // Time without any bytes is not saved for later.
+        // An idle period does not raise the limit on later bytes.
         let begins = free_at.map_or(now, |it| it.max(now));
         let ends = begins + takes;
         *free_at = Some(ends);

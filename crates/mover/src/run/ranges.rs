@@ -6,7 +6,8 @@
 //! One connection may be many times slower than another connection on the same path. Under CUBIC, a
 //! connection that begins on a full path needs ten seconds or more to reach its fair share.
 //! Therefore a lane that has finished its own piece takes over bytes from the slowest remaining
-//! range. The range is split by the rates of both lanes, so that both end at the same time.
+//! range. The range is split in proportion to the rates of both lanes, so that both lanes end at
+//! the same time.
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     state: Mutex<RangesState>,
-    /// Notification that a range has ended. Waiting lanes wait for this notification.
+    /// Notification that a range has ended. The functions `settle` and `take` wait for this
+    /// notification.
     ended: Notify,
     /// Notification that a file needs further lanes.
     wanted: Notify,
@@ -243,8 +245,8 @@ impl Ranges {
     ///
     /// The result is an abandoned range, or the last bytes of the range whose download would take
     /// longest. If the lane has no measured rate, it receives half of that range. If a helping lane
-    /// may still abandon its range, the function waits. The function returns `None` once no such
-    /// range remains.
+    /// may still abandon its range, the function waits. The function returns `None` once no range
+    /// remains for this lane.
     pub(super) async fn take(&self, part: &[u8], rate: Option<LaneRate>) -> Option<FetchRange<'_>> {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -399,8 +401,8 @@ impl RangesState {
         if self.files.get(part).is_some_and(|it| it.waiting > 0) {
             return None;
         }
-        // If a range is much younger than this lane's measurement, its rate is not yet measurable.
-        // It then counts as equal to the rate of this lane.
+        // If a range is much younger than this lane's measurement, the range has no measurable rate
+        // yet. In this case, its rate counts as equal to the rate of this lane.
         let age_least = rate.map_or(AGE_LEAST, |it| it.span / 2);
         let round = self.files.get(part).and_then(|it| it.joins.round());
         let start_s = rate.map_or(0.0, |it| it.start_s(round.unwrap_or_default()));
@@ -450,7 +452,7 @@ impl LaneRate {
         bytes / self.bytes_per_s.max(1.0)
     }
 
-    /// Returns the fraction of common work that this lane must do so that both lanes end at the
+    /// Returns this lane's fraction of the common work. With this fraction, both lanes end at the
     /// same time.
     fn share_beside(self, other: Self) -> f64 {
         let both = self.bytes_per_s + other.bytes_per_s;
@@ -491,7 +493,7 @@ const REQUEST_ROUNDS: f64 = 2.0;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Largest fraction of a remaining range that a lane takes over. The rest stays with the other
-/// lane, because it continues and may only just have begun.
+/// lane, because that lane continues to download and may have started only shortly before.
 const SHARE_MAX: f64 = 15.0 / 16.0;
 
 impl FetchRange<'_> {
@@ -571,7 +573,8 @@ impl Drop for FetchRange<'_> {
             ..range
         };
         if self.is_taken && missing.begin < missing.end {
-            // The lane in front continues into the rest, unless it ends just now.
+            // The lane that downloads the preceding bytes continues with the abandoned bytes,
+            // unless it has already reached the end of its own range.
             let mut running = state.running.iter_mut();
             let in_front = running.find(|it| {
                 it.part == part && it.range.end == missing.begin && it.at < it.range.end
@@ -684,7 +687,8 @@ mod tests {
         let taken = take(&ranges, PART, Some(equal), now).expect("enough");
         let (theirs, ours) = (slow.now().end - 64 * MIB, 96 * MIB - taken.now().begin);
         let [theirs_s, ours_s] = [theirs, ours].map(|it| it as f64 / equal.bytes_per_s);
-        // Two round trips, and six and a half doublings.
+        // The start takes two round trips for the request, and six and a half round trips for the
+        // doublings of slow start.
         let start_s = theirs_s - ours_s;
         assert!((1.6..1.9).contains(&start_s), "{start_s}");
     }

@@ -58,7 +58,7 @@ pub(super) struct SmallFiles<'a> {
     files: HashMap<u64, plan::File>,
     /// Downloaded files that are being written to the disk.
     writing: JoinSet<(TaskId, Result<TaskResult, TaskError>)>,
-    /// Whether the lane begins no further small files.
+    /// Whether the lane stops after the small files in progress.
     is_ending: bool,
 }
 
@@ -93,8 +93,8 @@ impl Backlog {
 }
 
 impl<'a> SmallFiles<'a> {
-    /// Starts to move the small files of a lane. Returns `None` unless `task` is the move of a
-    /// small file and the server accepts several files at the same time.
+    /// Starts to move the small files of a lane. The task `task` must move a small file, and the
+    /// server must accept several files at the same time. Otherwise returns `None`.
     pub(super) fn new(
         shared: &'a Arc<JobContext>,
         ends: (&'a mut Backend, &'a mut Backend),
@@ -149,7 +149,7 @@ impl<'a> SmallFiles<'a> {
         }
     }
 
-    /// Begins as many files as the limits permit.
+    /// Begins to move waiting small files until a limit is reached.
     async fn begin(&mut self, backlog: &mut Backlog) -> Result<(), (TaskId, TaskError)> {
         while !self.is_ending && self.writing.len() < WRITING_MAX {
             let Some((id, Task::Move(file))) = backlog.tasks.front() else {
@@ -296,7 +296,8 @@ async fn write_here(
     let job = &shared.job;
     let source = job.source_path(file.root, &file.path);
     let destination = job.destination_path(file.root, &file.path);
-    // No record of a journal contains another name of the part.
+    // The part has its usual name, because a small file has no journal record that could contain
+    // another name.
     let part = job.moving.partial(&source, &destination);
     let other = match &job.moving.partial_suffix {
         Some(suffix) => part_path(&destination, random_digits(), suffix),
@@ -355,7 +356,7 @@ fn is_small(shared: &JobContext, task: &Task) -> bool {
 /// descriptors for disks, servers and other jobs. It also leaves other clients a part of the
 /// gateway's limit on transfers.
 fn ports_max(lanes_max: usize) -> usize {
-    // The default is the usual initial limit of systems.
+    // If the limit cannot be read, the usual limit of operating systems is assumed.
     let (open_max, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     let share = (open_max / 4).min(PORTS_OF_LANES_MAX) / lanes_max as u64;
     usize::try_from(share).unwrap_or(usize::MAX)

@@ -42,8 +42,8 @@ pub(super) struct FileCopy {
 
 /// Result of copying a file.
 pub(super) enum CopyOutcome {
-    /// The version of the source. Also the complete part file, unless it was already renamed to its
-    /// final name.
+    /// The version of the source, and the complete part file. The part file is `None` if it was
+    /// already renamed to its final name.
     Whole(Stamp, Option<OpenPart>),
     /// The source changed during the copy, or is larger than a small file.
     Changed,

@@ -28,8 +28,8 @@ pub(super) struct ControlConnection {
     needs_flush: bool,
     /// Commands that wait until the server has replied to earlier commands.
     unsent: VecDeque<Vec<u8>>,
-    /// Number of final replies that the server has not sent yet. Until the greeting has arrived, it
-    /// also counts as a final reply.
+    /// Number of final replies that the server has not sent yet. The greeting counts as a final
+    /// reply until it has arrived.
     on_wire: usize,
     /// Whether commands are sent before the replies to earlier commands have arrived.
     pipelines: bool,
@@ -121,7 +121,7 @@ impl ControlConnection {
         Ok(PendingReply { verb, ticket })
     }
 
-    /// Sends as many queued commands as pipelining permits. Does not wait for a reply.
+    /// Sends the queued commands that pipelining permits. Does not wait for a reply.
     pub(super) async fn flush(&mut self) -> Result<(), ServerError> {
         match timeout(self.reply_timeout, self.push()).await {
             Ok(result) => result,
@@ -129,7 +129,7 @@ impl ControlConnection {
         }
     }
 
-    /// Sends as many queued commands as pipelining permits. This method is cancel safe.
+    /// Sends the queued commands that pipelining permits. This method is cancel safe.
     async fn push(&mut self) -> Result<(), ServerError> {
         loop {
             while self.pipelines || self.on_wire == 0 {
@@ -165,7 +165,7 @@ impl ControlConnection {
             .map(|(_, it)| it)
     }
 
-    /// Waits for the next reply to a command without a timeout. Safe to cancel.
+    /// Waits, without a timeout, for the next reply to a command. This method is cancel safe.
     pub(super) async fn next_reply(&mut self, sent: PendingReply) -> Result<Reply, ServerError> {
         loop {
             if let Some(reply) = self.arrived(sent) {

@@ -231,7 +231,7 @@ impl DataDial {
         let accepting = timeout(self.dial.reply_timeout, async {
             loop {
                 let (connection, from) = listener.accept().await?;
-                // A connection from another address than the server's is ignored.
+                // A connection is ignored if it does not come from the server's address.
                 if from.ip().to_canonical() == self.server.to_canonical() {
                     return Ok::<_, io::Error>(connection);
                 }
@@ -246,7 +246,7 @@ impl DataDial {
     }
 }
 
-/// Time for which a data port that was requested in advance counts as open.
+/// Time for which a data port counts as open after the mover has requested the port in advance.
 const PORT_AHEAD_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -69,8 +69,8 @@ pub struct GatewayListener {
     pub has_tls: bool,
     /// Whether the listener belongs to an embedded near gateway in this process.
     pub is_ours: bool,
-    /// In-memory network within this process that contains the listener at `host` and `port`.
-    /// `None` means the operating system's network.
+    /// In-memory network of this process. The listener has the address `host` and `port` in this
+    /// network. `None` means the operating system's network.
     pub network: Option<PipeNetwork>,
 }
 
@@ -158,8 +158,8 @@ impl Dial {
     }
 
     /// Improves the error of a refused log-in. The new error names TLS if the log-in requires TLS.
-    /// If the greeting behind a gateway's listener comes from a server, the listener leads to one
-    /// fixed server. The new error then names the listener as the cause.
+    /// If a gateway's listener passes on a server's greeting, the listener leads to one fixed
+    /// server. The new error then names the listener as the cause.
     pub(super) fn explain(&self, error: ServerError, greeting: &Reply) -> ServerError {
         let error = match error {
             ServerError::LogIn(reply) if self.lacks_tls(&reply) => {
@@ -189,8 +189,8 @@ impl Dial {
     }
 
     /// Returns whether a log-in was refused because the URL requests no TLS. If the mover uses a
-    /// gateway, only the gateway's own refusal counts. The gateway's configuration may determine
-    /// whether the gateway uses TLS to the server.
+    /// gateway, only the gateway's own refusal counts, because the gateway's configuration may
+    /// determine the use of TLS with the server.
     fn lacks_tls(&self, reply: &Reply) -> bool {
         let is_of_first_hop = self.route == Route::Direct || is_gateways_tls_refusal(reply);
         self.server.scheme == Scheme::Ftp && is_of_first_hop && requires_tls(reply)
@@ -291,8 +291,8 @@ impl Dial {
         }
     }
 
-    /// Returns the in-memory network within this process through which the server is reached, if
-    /// any.
+    /// Returns the in-memory network of this process, if the server is reached through that
+    /// network.
     pub(super) fn network(&self) -> Option<&PipeNetwork> {
         match &self.route {
             Route::Direct => None,

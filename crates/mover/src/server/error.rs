@@ -185,7 +185,7 @@ pub enum ServerError {
     Ssh {
         /// The server, and the gateway through which it is reached.
         peer: String,
-        /// The reason. `InvalidData` if both sides have no algorithm in common.
+        /// The reason. `InvalidData` if the two sides have no common algorithm.
         #[source]
         source: io::Error,
     },
@@ -198,15 +198,15 @@ pub enum ServerError {
         user: String,
         /// The attempts and their results.
         reason: String,
-        /// Whether the server accepts a password, and none is known.
+        /// Whether the password is missing for a server that accepts passwords.
         wants_password: bool,
     },
-    /// An SSH server accepted the log-in, and offers no SFTP.
+    /// An SSH server accepted the log-in, but offers no SFTP.
     #[error("{peer} does not start SFTP: {reason}")]
     NoSftp {
         /// The server, and the gateway through which it is reached.
         peer: String,
-        /// Texts of the server.
+        /// Texts that the server sent.
         reason: String,
     },
     /// An SFTP server refused a request.
@@ -321,8 +321,8 @@ impl ServerError {
             {
                 RetryAction::LogInAgain
             }
-            // A reset or a timeout during the handshake is the path's fault. `InvalidData` is a
-            // fault of the certificate.
+            // A fault of the network path causes a reset or a timeout during the handshake. A fault
+            // of the certificate causes `InvalidData`.
             Self::Tls { source, .. }
                 if !matches!(
                     source.kind(),
@@ -376,8 +376,8 @@ impl ServerError {
     }
 }
 
-/// Returns whether a missing permission may be the cause of a refused `RNFR`. A missing file is
-/// another possible cause.
+/// Returns whether the server may have refused `RNFR` because the user has no permission to rename.
+/// Another possible cause is that the file does not exist.
 fn may_forbid_renames(reply: &Reply) -> bool {
     let text = reply.to_string().to_ascii_lowercase();
     let is_absent = ["no such file", "not found"]
@@ -395,8 +395,8 @@ pub(super) fn requires_tls(reply: &Reply) -> bool {
 }
 
 /// Returns whether a reply to a log-in shows a fault of the server. Codes of the group x0z do not
-/// concern the account (RFC 959, section 4.2.1). For example, vsftpd refuses to serve a writable
-/// root directory with code 500.
+/// concern the account (RFC 959, section 4.2.1). For example, vsftpd sends code 500 if it refuses
+/// to serve a writable root directory.
 fn is_server_fault(reply: &Reply) -> bool {
     (500..=504).contains(&reply.code().0)
 }
@@ -407,8 +407,8 @@ pub(super) fn is_forbidden_server(reply: &Reply) -> bool {
     text.starts_with("530 gateway: ") && text.contains(" is not allowed")
 }
 
-/// Returns the next step if a gateway refuses the server. The near gateway adds the name of the
-/// peer to a refusal of the far gateway.
+/// Returns a hint that names the user's next step after a gateway has refused the server. The near
+/// gateway adds the name of the peer to a refusal of the far gateway.
 fn forbidden_server_hint(reply: &Reply) -> Option<&'static str> {
     let text = reply.to_string();
     if text.contains("(reported by peer ") {
@@ -443,5 +443,5 @@ pub(super) fn is_gateways_tls_refusal(reply: &Reply) -> bool {
 
 const NOT_LOGGED_IN: ReplyCode = ReplyCode(530);
 
-/// Codes of the refusal of a command: not permitted, unknown, and not implemented.
+/// Codes by which a server refuses a command: not permitted, unknown, and not implemented.
 const COMMAND_REFUSED: [ReplyCode; 3] = [ReplyCode(550), ReplyCode(500), ReplyCode(502)];

@@ -66,7 +66,7 @@ impl Session {
             result => return result,
         };
         // Some servers do not replace files by a rename, so the old file gets an unused name first.
-        // If the server also refuses this rename, the first refusal has another reason.
+        // If the server also refuses to rename the old file, the first refusal had another reason.
         let aside = part_path(to, random_digits(), ASIDE);
         if self.rename_once(to, &aside).await.is_err() {
             return Err(ServerError::Refused {
@@ -239,8 +239,8 @@ impl RunningListing<'_> {
     /// Returns the next entries. The result is empty at the end of the listing.
     ///
     /// # Errors
-    /// [`ServerError`] if the listing was interrupted. The entries returned so far may then be
-    /// incomplete.
+    /// [`ServerError`] if the listing was interrupted. In this case, further entries may be
+    /// missing.
     pub async fn next(&mut self) -> Result<Vec<ListingEntry>, ServerError> {
         let mut entries = Vec::new();
         let mut bytes = vec![0; 64 * 1024];
@@ -286,7 +286,7 @@ fn list_argument(path: &[u8], lists_hidden_by_option: bool) -> Vec<u8> {
     [option, here, path].concat()
 }
 
-/// Suffix of a temporary name. An old file has this name while a new file replaces the old file.
+/// Suffix of the temporary name that an old file has while a new file replaces it.
 const ASIDE: &[u8] = b".old";
 
 /// Returns whether a reply may mean that a file with the new name exists. The codes 550 and 553 may

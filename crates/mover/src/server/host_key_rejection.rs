@@ -19,7 +19,7 @@ pub enum HostKeyRejection {
         fingerprint: String,
         /// Kind of the key.
         algorithm: String,
-        /// File of the user.
+        /// The user's file of known hosts.
         file: PathBuf,
     },
     /// A file of known hosts has other keys of the server.
@@ -53,7 +53,7 @@ pub enum HostKeyRejection {
         /// Number of the line, counted from 1.
         line: usize,
     },
-    /// Another key is pinned.
+    /// The presented key differs from the pinned key.
     #[error("the host key of {server} is {fingerprint}, and only {pinned} is permitted")]
     NotPinned {
         /// The server.
@@ -74,7 +74,7 @@ pub enum HostKeyRejection {
         #[source]
         source: io::Error,
     },
-    /// The host cannot be in a file of known hosts.
+    /// The host is not a valid host name or address.
     #[error("{0:?} is no host name or address")]
     Name(String),
 }

@@ -50,8 +50,9 @@ impl Session {
         let settings = self.ask_settings()?;
         if self.control.pipelines() {
             // All commands together take one round trip. STAT is omitted, because vsftpd answers
-            // STAT one round trip late, and the greeting already names vsftpd. The mover does not
-            // know yet whether it must request UTF-8.
+            // STAT one round trip late, and the greeting already names vsftpd. The request for
+            // UTF-8 follows later, because the mover does not know yet whether the request is
+            // necessary.
             let extras = self.ask_extras(false, !self.lists_hidden_by_option)?;
             return self.settled_at_once(settings, extras).await;
         }

@@ -42,7 +42,7 @@ pub struct Session {
     /// Commands that precede an upload: the deletion of the old file, and two queries that show
     /// whether the old file is gone.
     pub(super) in_front: Option<(PendingReply, [PendingReply; 2])>,
-    /// Queries that follow a transfer command, for the size and the time of the file.
+    /// Queries for the size and the time of a file. They are sent after the transfer command.
     pub(super) behind: Option<[PendingReply; 2]>,
     /// Whether the server ends TLS correctly (with close_notify) on data connections.
     pub(super) says_goodbye: bool,
@@ -58,7 +58,7 @@ pub struct Session {
     pub(super) tells_size: bool,
     /// Whether the server may accept `MDTM TIME NAME` as a command to set the modification time.
     pub(super) sets_time_by_mdtm: bool,
-    /// Whether the server omits names that begin with a dot, unless the command is `LIST -a`.
+    /// Whether only the command `LIST -a` makes the server list names that begin with a dot.
     pub(super) lists_hidden_by_option: bool,
     /// Listening ports that are open for the data connections of small files.
     pub(super) ports: Ports,
@@ -161,7 +161,7 @@ impl Session {
         !self.is_moving
     }
 
-    /// Returns whether no command and no transfer is in progress.
+    /// Returns true if no command and no transfer is in progress.
     pub(super) fn is_at_rest(&self) -> bool {
         self.is_usable() && self.control.is_at_rest()
     }

@@ -11,7 +11,7 @@ pub struct SftpRefusal {
     pub request: &'static str,
     /// Code of the refusal.
     pub code: StatusCode,
-    /// Text of the server, without control characters and shortened.
+    /// Text of the server. Control characters are removed, and a long text is shortened.
     pub text: String,
 }
 
@@ -35,7 +35,7 @@ impl SftpRefusal {
         self.code == StatusCode::NO_SUCH_FILE
     }
 
-    /// Returns whether the file or folder has ended.
+    /// Returns whether the server reports the end of the file or folder.
     pub(crate) fn is_end(&self) -> bool {
         self.code == StatusCode::EOF
     }
@@ -43,7 +43,7 @@ impl SftpRefusal {
     pub(crate) fn retry_action(&self) -> RetryAction {
         match self.code {
             NO_CONNECTION | CONNECTION_LOST => RetryAction::Reconnect,
-            // The code has no further meaning. A full disk is one of the causes.
+            // This code does not state the cause. One possible cause is a full disk.
             StatusCode::FAILURE if ["READ", "WRITE", "CLOSE"].contains(&self.request) => {
                 RetryAction::Retry
             }

@@ -17,8 +17,7 @@ pub enum SpoolReply {
 }
 
 impl Session {
-    /// Requests that the gateway read the bytes of the next upload from a spool (a file at the
-    /// gateway).
+    /// Asks the gateway to read the bytes of the next upload from a spool (a file at the gateway).
     ///
     /// # Errors
     /// [`ServerError`] if no reply to the request arrives.

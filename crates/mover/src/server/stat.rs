@@ -217,7 +217,7 @@ impl Session {
             if !is_told || as_directory(&there).starts_with(&as_directory(&place)) {
                 return Ok(());
             }
-            // A directory above also counts if it was reached through a link.
+            // Each directory in the path is checked, because the path may contain links.
             match parent(above) {
                 Some(next) => above = next,
                 None => break,

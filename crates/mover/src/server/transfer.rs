@@ -47,12 +47,11 @@ struct TransferReplies {
 /// Result of a successful transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferResult {
-    /// Whether the data counts as complete. False if the server did not end TLS correctly this
-    /// time, although it did so before. In that case an attacker on the path may have shortened the
-    /// data.
+    /// Whether the data counts as complete. False if the server has ended TLS correctly before, but
+    /// not this time. In that case an attacker on the path may have shortened the data.
     pub is_sure: bool,
-    /// Attributes of the file after the transfer. `None` unless they were queried together with the
-    /// transfer, which avoids a round trip.
+    /// Attributes of the file after the transfer. `None` if they were not queried together with the
+    /// transfer. Such a query saves a round trip.
     pub stat: Option<Stat>,
 }
 
@@ -83,10 +82,10 @@ impl Session {
         }
         let mut restart = None;
         let (meeting, sent) = if offset_bytes > 0 || !self.has_met {
-            // The transfer command waits for the reply to EPSV. If EPSV is refused, a server
-            // connects to the mover (RFC 959 section 3.2). An upload also waits for the reply to
-            // REST. If REST is refused, a server begins at the first byte and overwrites the
-            // existing file.
+            // The transfer command waits for the reply to EPSV. After a refused EPSV, the command
+            // would make the server connect to the mover (RFC 959 section 3.2). An upload also
+            // waits for the reply to REST. After a refused REST, the server would begin at the
+            // first byte and overwrite the existing file.
             let meeting = self.first_meeting().await?;
             if offset_bytes > 0 {
                 let rest = self
@@ -150,7 +149,8 @@ impl Session {
         }
     }
 
-    /// Queues the transfer command. For a file, may also queue the queries about that file.
+    /// Queues the transfer command. For a transfer of a file, also queues the queries about that
+    /// file if the server accepts them at this time.
     fn command(
         &mut self,
         verb: TransferVerb,
@@ -455,8 +455,8 @@ impl RunningTransfer<'_> {
         session.is_moving = false;
         let ended_in_silence = leg.closed_without_notify();
         session.says_goodbye |= leg.is_tls() && !is_upload && !ended_in_silence;
-        // The data connection stays open until the final reply. If it were closed earlier, the last
-        // message of a TLS server would cause a reset.
+        // The data connection stays open until the final reply. If the mover closed it earlier, the
+        // last message of a TLS server would cause a reset.
         drop(leg);
         if !reply.is_completed() {
             return Err(sent.refused(reply));

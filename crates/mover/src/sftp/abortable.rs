@@ -14,7 +14,7 @@ use futures_util::task::AtomicWaker;
 use net::tls::Leg;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Switch that aborts a connection. Dropping it aborts the connection, too.
+/// Switch that aborts a connection. Dropping the switch also aborts the connection.
 #[derive(Debug, Default)]
 pub(super) struct AbortSwitch(Arc<AbortState>);
 
@@ -25,7 +25,7 @@ struct AbortState {
     writer: AtomicWaker,
 }
 
-/// Connection that ends when its switch is turned.
+/// Connection that its switch can abort.
 #[derive(Debug)]
 pub(super) struct AbortableLeg {
     leg: Leg,
@@ -33,7 +33,7 @@ pub(super) struct AbortableLeg {
 }
 
 impl AbortSwitch {
-    /// Returns the connection with this switch.
+    /// Returns the connection in a form that this switch can abort.
     pub(super) fn guard(&self, leg: Leg) -> AbortableLeg {
         AbortableLeg {
             leg,
@@ -56,8 +56,8 @@ impl Drop for AbortSwitch {
 }
 
 impl AbortState {
-    /// Registers the waker, and then fails if the connection is aborted. In this order, no change
-    /// is missed.
+    /// Registers the waker, and then fails if the connection is aborted. Because of this order, the
+    /// waiting task cannot miss the abort.
     fn check(&self, waker: &AtomicWaker, context: &Context<'_>) -> io::Result<()> {
         waker.register(context.waker());
         match self.is_aborted.load(Ordering::Acquire) {

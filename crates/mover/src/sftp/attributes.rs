@@ -81,7 +81,7 @@ pub(super) fn permissions(attrs: &Attrs) -> Option<u32> {
 pub(super) fn of_modified(unix_s: i64) -> Option<Attrs> {
     let modified_s = u32::try_from(unix_s).ok()?;
     Some(Attrs {
-        // SFTP sets both times together.
+        // SFTP sets the access time and the modification time together.
         times: Some(Times {
             accessed_s: modified_s,
             modified_s,
@@ -102,7 +102,7 @@ const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 const LINK: u32 = 0o120_000;
-/// Permissions, without the bits that change the user of a program.
+/// Permission bits, without the bits that make a program run as another user.
 const PERMISSION_MASK: u32 = 0o777;
 
 #[cfg(test)]

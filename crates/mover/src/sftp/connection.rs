@@ -31,14 +31,14 @@ pub(super) struct SshConnection {
     state: Arc<SshState>,
 }
 
-/// Channel with SFTP, by its directions.
+/// The two directions of the channel that carries SFTP.
 pub(super) type OpenedChannel = (ChannelWriteHalf<Msg>, ChannelFromServer);
 
-/// Direction of the channel from the server.
+/// The direction of the channel from the server to the mover.
 pub(super) struct ChannelFromServer {
     read: ChannelReadHalf,
     state: Arc<SshState>,
-    /// First bytes of standard error. They are part of the reason if the channel ends.
+    /// First bytes of standard error. If the channel ends, they are part of the reported reason.
     errors: Vec<u8>,
 }
 
@@ -125,8 +125,8 @@ impl SshConnection {
         }
     }
 
-    /// Opens a channel, and starts SFTP on it. If a gateway is on the route, it may use a forwarded
-    /// agent with the key of the log-in.
+    /// Opens a channel, and starts SFTP on it. If a gateway is on the route, the gateway may use a
+    /// forwarded agent, which has the key of the log-in.
     async fn open_channel(
         &mut self,
         dial: &SftpDial,
@@ -208,7 +208,7 @@ impl SshConnection {
     }
 }
 
-/// Returns the error of a connection without SSH.
+/// Returns the error for a connection on which SSH did not start.
 fn no_ssh(dial: &SftpDial, kind: io::ErrorKind, text: &str) -> ServerError {
     ServerError::Ssh {
         peer: dial.describe(),
@@ -238,7 +238,7 @@ fn ssh_error(dial: &SftpDial, error: russh::Error, end: Option<String>) -> Serve
     }
 }
 
-/// Returns whether another host key of the server could be trusted.
+/// Returns whether the connection could succeed with another host key of the server.
 fn is_of_key(error: &ServerError) -> bool {
     match error {
         ServerError::HostKey(rejection) => {
@@ -286,7 +286,8 @@ fn keep(errors: &mut Vec<u8>, data: &[u8]) {
     errors.extend_from_slice(&data[..data.len().min(room)]);
 }
 
-/// Window of the channel in bytes. Outstanding READs limit the memory.
+/// Window of the channel in bytes. The window may be large, because the number of outstanding READs
+/// already limits the memory.
 const WINDOW_BYTES: u32 = 64 * 1024 * 1024;
 
 /// Maximum length of a packet of the server, in bytes.

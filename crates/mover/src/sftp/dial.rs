@@ -58,7 +58,8 @@ pub struct SshIdentity {
     pub key_files: Vec<PathBuf>,
     /// Socket of the agent.
     pub agent: Option<PathBuf>,
-    /// Whether a key of the agent is offered only if its public key is in `key_files`.
+    /// Whether agent keys are restricted. If true, a key of the agent is offered only if
+    /// `key_files` contains its public key.
     pub has_only_key_files: bool,
 }
 
@@ -69,7 +70,7 @@ pub enum HostKeyRule {
     Known(KnownHosts),
     /// The SHA-256 fingerprint of the only permitted key: `SHA256:...`.
     Pinned(String),
-    /// Any key is trusted. The SSH server is part of this process.
+    /// Any key is trusted, because the SSH server is part of this process.
     Trusted,
 }
 
@@ -80,7 +81,8 @@ pub struct KnownHosts {
     pub files: Vec<PathBuf>,
     /// Name of the server in the files, if it differs from the host.
     pub alias: Option<String>,
-    /// Whether the key of a server without an entry is trusted, and added to the first file.
+    /// Whether the mover trusts the key of a server that has no entry, and adds the key to the
+    /// first file.
     pub accepts_new: bool,
     /// Fingerprint that the user has confirmed. If a server without an entry presents the key with
     /// this fingerprint, the key is trusted, and is added to the first file.

@@ -21,15 +21,15 @@ use tokio::{
 use super::replies::{Answer, ArrivedAnswer, Expected, Replies, VERSION};
 use crate::server::ServerError;
 
-/// Direction of a channel to the server.
+/// The direction of a channel from the mover to the server.
 pub(super) trait ToServer: Send + 'static {
-    /// Sends bytes. Waits for the window of the server.
+    /// Sends bytes. Waits until the server's window has room.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// Direction of a channel from the server.
+/// The direction of a channel from the server to the mover.
 pub(super) trait FromServer: Send + 'static {
-    /// Returns the next bytes, or the reason of the end. This method is cancel safe.
+    /// Returns the next bytes, or the reason why the channel has ended. This method is cancel safe.
     fn receive(&mut self) -> impl Future<Output = Result<Bytes, ChannelEnd>> + Send;
 }
 
@@ -90,8 +90,8 @@ impl Drop for Tasks {
 impl Exchange {
     /// Starts SFTP on a channel. Returns the server's greeting.
     ///
-    /// # Errors [`ServerError`] if the server does not answer, or if it answers by another version
-    /// than SFTP version 3.
+    /// # Errors
+    /// [`ServerError`] if the server does not answer, or if its SFTP version is not 3.
     pub(super) async fn start(
         (to_server, from_server): (impl ToServer, impl FromServer),
         peer: String,
@@ -130,8 +130,9 @@ impl Exchange {
 
     /// Sends a request. Waits only if too many requests are outstanding.
     ///
-    /// # Errors [`ServerError`] if the session has ended, or if the server does not answer earlier
-    /// requests in time.
+    /// # Errors
+    /// [`ServerError`] if the session has ended, or if the server does not answer earlier requests
+    /// in time.
     pub(super) async fn send(
         &self,
         request: &Request,
@@ -182,8 +183,8 @@ impl Exchange {
     /// Waits for the answer to a request of a transfer. Returns the time of its arrival, too.
     ///
     /// # Errors
-    /// [`ServerError`] if the session has ended, or if the answer does not arrive within the time
-    /// for which a transfer may make no progress.
+    /// [`ServerError`] if the session has ended, or if no bytes of the server arrive for the time
+    /// `stall_max`.
     pub(super) async fn progress(
         &self,
         pending: &mut PendingAnswer,
@@ -215,8 +216,8 @@ impl Exchange {
         self.answer(pending).await
     }
 
-    /// Waits for `future`. Returns `None` if no bytes of the server have arrived for `limit`. While
-    /// other answers arrive, the server is not silent: an answer may follow many bytes of others.
+    /// Waits for `future`. Returns `None` if no bytes of the server have arrived for `limit`. Bytes
+    /// of other answers also count, because many other answers may precede the awaited answer.
     async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let mut deadline = Instant::now() + limit;
@@ -232,7 +233,7 @@ impl Exchange {
         }
     }
 
-    /// Returns whether the session has not ended.
+    /// Returns whether the session is still open.
     pub(super) fn is_open(&self) -> bool {
         !self.shared.lock().has_ended
     }
@@ -257,7 +258,7 @@ impl Exchange {
         self.shared.end(reason);
     }
 
-    /// Ends the session because the server violates the protocol, and returns the error.
+    /// Ends the session after the server has violated the protocol. Returns the error.
     pub(super) fn violated(&self, text: &str) -> ServerError {
         self.end(ChannelEnd {
             kind: io::ErrorKind::InvalidData,
@@ -278,7 +279,7 @@ impl Exchange {
         }
     }
 
-    /// Ends the session because the server does not answer, and returns the error.
+    /// Ends the session after the server has not answered in time. Returns the error.
     fn silent(&self, command: &'static str) -> ServerError {
         self.end(ChannelEnd {
             kind: io::ErrorKind::TimedOut,
@@ -317,7 +318,7 @@ impl Shared {
     }
 
     fn end(&self, reason: ChannelEnd) {
-        // The reason precedes the end of the receivers.
+        // The reason is stored before the receivers end.
         self.end.send_if_modified(|end| {
             let is_first = end.is_none();
             if is_first {
@@ -370,7 +371,7 @@ async fn write(
     }
 }
 
-/// Passes on the answers of the server. This task never waits for anything else.
+/// Passes the server's answers to their receivers. This task waits only for bytes of the server.
 async fn read(shared: Arc<Shared>, mut from_server: impl FromServer) {
     let reason = loop {
         let bytes = match from_server.receive().await {
@@ -432,8 +433,8 @@ fn name(request: &Request) -> &'static str {
 /// its own requests.
 const REQUESTS_MAX: usize = 4096;
 
-/// Minimum length in bytes of a piece that is sent without a copy.
+/// Minimum length of a piece of a request that is sent without a copy, in bytes.
 const BATCH_BYTES: usize = 16 * 1024;
 
-/// Maximum time to wait, after a failed write, for the message with the reason.
+/// Maximum time that the mover waits for the reason after a write has failed.
 const REASON_DELAY: Duration = Duration::from_millis(200);

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::server::ServerError;
 
-/// Open file or folder of a server. Dropping the value closes it without waiting for the answer.
+/// Open file or folder of a server. Dropping the value closes the handle at the server, and does
+/// not wait for the answer.
 #[derive(Debug)]
 pub(super) struct FileHandle {
     exchange: Exchange,

@@ -1,6 +1,6 @@
 //! Agent whose signatures a gateway uses to log in at the server (draft-miller-ssh-agent).
 //!
-//! The agent has one key, and signs nothing but log-ins of one user by this key.
+//! The agent has one key, and signs only log-ins of one user with this key.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl ForwardedAgent {
             }
             stream.shutdown().await
         };
-        // The gateway reports a failure of its log-in.
+        // An error is ignored here, because the gateway reports that its log-in has failed.
         let _: Result<std::io::Result<()>, _> = timeout(CHANNEL_TIMEOUT, serving).await;
     }
 
@@ -94,8 +94,8 @@ impl ForwardedAgent {
 }
 
 impl<'a> AgentRequest<'a> {
-    /// Parses a request without its length. Returns `None` for other requests, and for malformed
-    /// ones.
+    /// Parses a request, without the length in front of it. Returns `None` if the request is
+    /// malformed, or if the agent does not support it.
     fn parse(request: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = request.split_first()?;
         match *kind {
@@ -117,7 +117,7 @@ impl<'a> AgentRequest<'a> {
     }
 }
 
-/// Takes the next string off `rest`.
+/// Removes the next string from `rest`, and returns the string.
 fn field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, after) = rest.split_first_chunk()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;

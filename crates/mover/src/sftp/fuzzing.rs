@@ -10,8 +10,8 @@ use super::{
     replies::{Answer, Expected, Replies, VERSION},
 };
 
-/// Passes the bytes of a server to outstanding requests. The first byte of the input determines how
-/// the bytes are split into pieces. Returns the entries in the answers.
+/// Passes the input to outstanding requests, as the bytes that a server sends. The first byte of
+/// the input determines how the bytes are split into pieces. Returns the entries in the answers.
 pub fn sftp_answers(input: &[u8]) -> Vec<ListingEntry> {
     let Some((cut, bytes)) = input.split_first() else {
         return Vec::new();

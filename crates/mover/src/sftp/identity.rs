@@ -149,7 +149,7 @@ impl LogInKey {
                 let signed = timeout(SIGNATURE_TIMEOUT, signed).await;
                 let signed = signed.map_err(|_| NoSignature("no answer in time".to_owned()))?;
                 let signed = signed.map_err(|error| NoSignature(error.to_string()))?;
-                // The signature follows the data and a length of four bytes.
+                // The answer contains the data, a length of four bytes, and then the signature.
                 let signature = signed.get(data.len() + 4..).map(<[u8]>::to_vec);
                 signature.ok_or_else(|| NoSignature("a malformed answer".to_owned()))
             }
@@ -262,7 +262,7 @@ fn usable(text: &str) -> Result<PrivateKey, String> {
         Err(error) => return Err(error.to_string()),
     };
     if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
-        // RUSTSEC-2023-0071: the time of the library's operations with private RSA keys leaks
+        // RUSTSEC-2023-0071: the duration of the library's operations with a private RSA key leaks
         // information about the key.
         return Err(
             "an RSA key: add it to the agent with ssh-add, or use an Ed25519 key".to_owned(),

@@ -38,8 +38,9 @@ impl SftpListing {
     /// Returns the next entries. The result is empty at the end of the listing. Links are not
     /// followed.
     ///
-    /// # Errors [`ServerError`] if the listing was interrupted. The entries returned so far may
-    /// then be incomplete. If a name in the listing cannot be the name of a file, the session ends.
+    /// # Errors
+    /// [`ServerError`] if the listing was interrupted. In this case, further entries may be
+    /// missing. If a name in the listing cannot be the name of a file, the session ends.
     pub async fn next(&mut self) -> Result<Vec<ListingEntry>, ServerError> {
         for _ in 0..EMPTY_MAX {
             if self.has_ended {
@@ -70,8 +71,8 @@ impl SftpListing {
         Err(self.violation("the listing does not end"))
     }
 
-    /// Completes the listing. Returns the number of names that could not be understood, which is
-    /// always zero: such a name ends the session.
+    /// Completes the listing. Returns the number of invalid names. The number is always zero,
+    /// because an invalid name ends the session.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.

@@ -26,14 +26,14 @@ struct LogIn<'a> {
     /// Methods that the server still accepts.
     methods: MethodSet,
     has_used_password: bool,
-    /// Parts of the reason of a failure.
+    /// Texts that together state the reason of a failure.
     reasons: Vec<String>,
 }
 
 /// Result of an attempt.
 enum Attempt {
     Success,
-    /// The server accepts the credential, and requires a further one.
+    /// The server accepts the credential, and requires a further credential.
     Partial,
     Rejected,
 }

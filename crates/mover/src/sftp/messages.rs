@@ -1,5 +1,5 @@
 //! Messages of an SSH server that belong to no channel: its host key, banners, the end of the
-//! connection, and channels that it opens.
+//! connection, and channels that the server opens.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -29,7 +29,8 @@ pub(super) struct SshState {
     banner: Mutex<String>,
     /// Reason why the connection has ended. `None` while it is open.
     end: watch::Sender<Option<String>>,
-    /// Agent for the log-in of a gateway. `None` if no agent may be used.
+    /// Agent with which a gateway logs in at the server. `None` if the gateway has no permission to
+    /// use an agent.
     agent: Mutex<Option<ForwardedAgent>>,
 }
 
@@ -60,7 +61,7 @@ impl SshState {
         }
     }
 
-    /// Takes the host key of the server, or the reason why it is not trusted.
+    /// Removes and returns the host key of the server, or the reason why the key is not trusted.
     pub(super) fn take_host_key(&self) -> Option<Result<PublicKey, HostKeyRejection>> {
         lock(&self.host_key).take()
     }
@@ -154,7 +155,7 @@ impl client::Handler for ServerMessages {
         _: &mut Session,
     ) -> Result<(), Self::Error> {
         let agent = lock(&self.state.agent).clone();
-        // A channel that is not accepted is refused.
+        // Without a call of `accept`, the channel is refused.
         if let Some(agent) = agent
             && self.agent_channels < AGENT_CHANNELS_MAX
         {
@@ -252,7 +253,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum time between the end of a channel or connection and the reason of this end.
+/// Maximum time that the mover waits for the reason after a channel or connection has ended.
 pub(super) const END_DELAY: Duration = Duration::from_millis(500);
 
 /// Maximum number of characters of banners.

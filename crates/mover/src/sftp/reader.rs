@@ -27,9 +27,9 @@ pub struct SftpReader {
     on_the_way: VecDeque<RunningRead>,
     on_the_way_bytes: u64,
     window: Window,
-    /// Offset behind the last READ.
+    /// Offset of the first byte after the last READ.
     next_offset: u64,
-    /// Offset at which the caller stops to read.
+    /// Offset at which the caller stops reading.
     end: Option<u64>,
     chunk_bytes: u32,
     /// Bytes that have arrived and that the caller has not read.
@@ -37,7 +37,7 @@ pub struct SftpReader {
     is_at_end: bool,
 }
 
-/// READ whose answer has not been taken.
+/// READ whose answer was not processed yet.
 #[derive(Debug)]
 struct RunningRead {
     offset: u64,
@@ -171,7 +171,8 @@ impl SftpReader {
         })
     }
 
-    /// Takes the answer to FSTAT if it has arrived. With `waits`, waits for it.
+    /// Processes the answer to FSTAT if the answer has arrived. If `waits` is true, waits for the
+    /// answer.
     async fn take_stat(&mut self, waits: bool) -> Result<(), ServerError> {
         let Some(mut pending) = self.fstat.take() else {
             return Ok(());
@@ -184,7 +185,7 @@ impl SftpReader {
                 return Ok(());
             }
         };
-        // A refusal gives no attributes.
+        // A refusal contains no attributes.
         if let Answer::Attrs(attrs) = answer {
             self.stat = attributes::stat(&attrs);
         }

@@ -106,7 +106,8 @@ struct PendingRequest {
     expected: Expected,
     /// `None` if nothing awaits the answer.
     answer: Option<oneshot::Sender<ArrivedAnswer>>,
-    /// Permit that counts the request for the limit on requests. The answer releases the permit.
+    /// Permit by which the request counts towards the limit on requests. The arrival of the answer
+    /// releases the permit.
     _place: Option<tokio::sync::OwnedSemaphorePermit>,
 }
 
@@ -193,7 +194,7 @@ impl Replies {
         }
         self.has_greeting = true;
         if let Some(receiver) = self.greeting.take() {
-            // The receiver may have given up.
+            // The receiver may have been dropped.
             let _ = receiver.send(greeting);
         }
         Ok(())

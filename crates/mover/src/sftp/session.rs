@@ -40,7 +40,7 @@ struct Shared {
     limits: Mutex<LimitsState>,
 }
 
-/// Limits of the server, which it reports on request.
+/// Limits that the server reports on request.
 #[derive(Debug)]
 enum LimitsState {
     Known(DataLimits),
@@ -118,7 +118,7 @@ impl SftpSession {
     }
 
     /// Returns the attributes of a file. Returns no attributes if the path does not exist, or if it
-    /// is no file.
+    /// leads to something other than a file.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses the query, or if the connection is lost.
@@ -141,7 +141,7 @@ impl SftpSession {
     }
 
     /// Replaces the entry of a link by the attributes of its target. The entry stays unchanged if
-    /// the target does not exist, or if it is a directory that contains the link.
+    /// the target does not exist, or if the target is a directory that contains the link.
     ///
     /// # Errors
     /// [`ServerError`] if the connection is lost.
@@ -191,7 +191,8 @@ impl SftpSession {
             if !is_resolved || as_directory(&there).starts_with(&as_directory(&place)) {
                 return Ok(true);
             }
-            // The check includes directories above that were reached by a link.
+            // The check covers all directories above the link, including directories that were
+            // reached through another link.
             match parent(above) {
                 Some(next) => above = next,
                 None => return Ok(false),
@@ -380,8 +381,8 @@ impl SftpSession {
         self.read_range(path, (offset_bytes, None)).await
     }
 
-    /// Opens a file for reading from an offset up to another offset. Requests no byte behind the
-    /// range.
+    /// Opens a file for reading. `range` contains the start offset and the end offset. Requests no
+    /// byte behind the range.
     ///
     /// # Errors
     /// [`ServerError`] if the server refuses, or if the connection is lost.
@@ -557,7 +558,8 @@ impl DataLimits {
     }
 }
 
-/// Returns a path in the form for the server. An empty path is the folder of the log-in.
+/// Returns a path in the form in which the server receives it. An empty path is the folder of the
+/// log-in.
 fn sent_path(path: &[u8]) -> Bytes {
     match path {
         b"" => Bytes::from_static(b"."),
@@ -565,7 +567,7 @@ fn sent_path(path: &[u8]) -> Bytes {
     }
 }
 
-/// Suffix of a temporary name. An old file has this name while a new file replaces the old file.
+/// Suffix of the temporary name that an old file has while a new file replaces it.
 const ASIDE: &[u8] = b".old";
 
 /// Maximum number of queries in flight.

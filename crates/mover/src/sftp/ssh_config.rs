@@ -35,7 +35,7 @@ pub struct SshHost {
     pub has_only_identity_files: bool,
     /// Socket of the agent. `None` if there is no agent.
     pub agent: Option<PathBuf>,
-    /// Files of known hosts: of the user, and then of the system.
+    /// Files of known hosts: first the user's files, and then the system's files.
     pub known_hosts: Vec<PathBuf>,
     /// Name of the host in the files of known hosts, if it differs from `host`.
     pub host_key_alias: Option<String>,
@@ -281,7 +281,7 @@ impl Tokens<'_> {
     }
 }
 
-/// Values that apply to a host. The first value of each keyword stays.
+/// Values that apply to a host. A later value of the same keyword does not replace the first value.
 #[derive(Debug, Default)]
 struct Found {
     host_name: Option<String>,
@@ -307,7 +307,7 @@ impl Found {
             "hostname" => drop(self.host_name.get_or_insert_with(text)),
             "user" => drop(self.user.get_or_insert_with(text)),
             "port" => self.port = self.port.or(first.parse().ok().filter(|it| *it > 0)),
-            // The values of all lines count, and not only the first one.
+            // The values of all lines apply, not only the value of the first line.
             "identityfile" if self.identity_files.len() < IDENTITY_FILES_MAX => {
                 self.identity_files.push(text());
             }
@@ -415,8 +415,8 @@ fn split_line(line: &str) -> Option<(String, Vec<String>)> {
     Some((keyword.to_ascii_lowercase(), values))
 }
 
-/// Returns whether a list of patterns matches a text. A negated pattern that matches excludes the
-/// text.
+/// Returns whether a list of patterns matches a text. If a negated pattern matches the text, the
+/// result is false.
 fn matches_list<'a>(patterns: impl Iterator<Item = &'a str>, text: &str) -> bool {
     let mut has_match = false;
     for pattern in patterns {
@@ -580,7 +580,7 @@ Host *
             let _ = config(&text).resolve(&host, None);
         }
 
-        // No value has a slash, because Include would read files of this machine.
+        // The values contain no slash. Otherwise `Include` would read files of this machine.
         #[test]
         fn arbitrary_lines_have_settings(
             lines in prop::collection::vec(

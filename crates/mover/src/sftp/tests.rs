@@ -45,7 +45,7 @@ struct Script {
     write_fails_once_at: Option<u64>,
     /// Whether FSTAT reports a size.
     reports_size: bool,
-    /// Number of requests after which the server answers nothing.
+    /// Number of requests after which the server answers no further request.
     silent_after: usize,
     /// Names in each answer to READDIR.
     names: Vec<Vec<Bytes>>,
@@ -470,7 +470,7 @@ async fn a_file_arrives_whole_from_every_kind_of_server() {
         assert!(range == content[77..1_000_000], "{script:?}");
         let behind = read_all(&session, (9_000_000, None)).await.expect("read");
         assert!(behind.is_empty());
-        // The answers of CLOSE do not delay the reader.
+        // The reader does not wait for the answers to CLOSE.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (opened, closed) = (
             *observed.opened.lock().expect("no panic"),

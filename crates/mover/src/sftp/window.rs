@@ -95,7 +95,7 @@ impl Window {
 /// answers by a round trip or more.
 const GAIN: f64 = 3.0;
 
-/// Number of rounds whose best rates count.
+/// Number of recent rounds whose best rates the window uses.
 const ROUNDS: usize = 10;
 
 /// Lower bound of measured times.

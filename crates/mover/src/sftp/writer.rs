@@ -32,7 +32,7 @@ pub struct SftpWriter {
     modified_unix_s: Option<i64>,
 }
 
-/// WRITE whose answer has not been taken.
+/// WRITE whose answer was not processed yet.
 #[derive(Debug)]
 struct RunningWrite {
     length: u64,
@@ -57,8 +57,9 @@ impl SftpWriter {
 
     /// Sends bytes, and waits only while too many bytes are unconfirmed.
     ///
-    /// # Errors [`ServerError`] if the server refuses an earlier WRITE, or if it confirms no byte
-    /// within the timeout.
+    /// # Errors
+    /// [`ServerError`] if the server refuses an earlier WRITE, or if it confirms no byte within the
+    /// timeout.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         match self.write_all(bytes).await {
             Err(error) if error.is_refusal() => Err(self.discard(error).await),
@@ -195,7 +196,7 @@ impl SftpWriter {
         Ok(())
     }
 
-    /// Takes the answers that have arrived.
+    /// Processes the answers that have arrived.
     fn take_arrived(&mut self) -> Result<(), ServerError> {
         while let Some(first) = self.on_the_way.front_mut() {
             let Some((answer, arrived)) = first.answer.arrived() else {

@@ -376,8 +376,9 @@ pub(super) fn first_byte(headers: &HeaderMap) -> Option<u64> {
     first
 }
 
-/// Returns whether a response states where its body ends (RFC 9112 section 6.3). Otherwise the body
-/// ends with the connection, and an attacker on the path could shorten it.
+/// Returns whether a response states where its body ends (RFC 9112 section 6.3). Without such a
+/// statement, the body ends with the connection, and an attacker on the path could shorten the
+/// body.
 pub(super) fn has_length(headers: &HeaderMap) -> bool {
     match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
         Some(codings) => codings.to_str().is_ok_and(|it| {

@@ -17,7 +17,7 @@ use mover::{
 
 use crate::common::{FakeServerExt as _, World, content, tree, write};
 
-/// Direction of a copy: whether source and destination are on the server.
+/// Direction of a copy. The source, the destination, or neither of them is on the server.
 struct CopyDirection {
     name: &'static str,
     is_from_server: bool,

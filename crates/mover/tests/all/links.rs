@@ -151,7 +151,7 @@ fn a_folder_that_is_a_link_at_the_destination_is_not_written_into() {
     assert_eq!(failures(&run_job(job)).len(), 2);
     assert_eq!(tree(&here("elsewhere")).len(), 1);
     assert_eq!(fs::read(here("elsewhere/a")).expect("there"), b"mine");
-    // A link among deleted entries is removed itself.
+    // If a deleted entry is a link, the link is removed, and its target stays.
     write(&here("from/b"), b"b");
     let mut job = copy(&here("from"), &here("to"));
     fs::remove_dir_all(here("from/sub")).expect("there");

@@ -26,8 +26,8 @@ fn rests(server: &FakeServer) -> usize {
     state.verbs.iter().filter(|it| *it == "REST").count()
 }
 
-/// Repeats a test run until a second connection has joined. On a busy machine, the download may not
-/// show unused capacity in every run.
+/// Repeats a test run until a second connection has joined. On a busy machine, some runs do not
+/// show that the path has unused capacity.
 fn until_one_joins(mut run: impl FnMut() -> bool) {
     let has_joined = (0..ATTEMPTS_MAX).any(|_| run());
     assert!(has_joined, "no connection has joined");
@@ -228,7 +228,7 @@ fn an_interrupted_run_is_gone_on_with_by_what_is_missing() {
     let first = world.run_until(job, SIZE as u64 / 2);
     assert!(first.summary.is_interrupted);
     assert!(!world.here("film").exists());
-    // This also applies to another number of connections.
+    // A job with another number of connections also continues the download.
     let mut job = download(&world, &server);
     job.plan.lanes_max = 1;
     let second = world.run(job);

@@ -270,7 +270,7 @@ fn small_files_are_commanded_ahead_and_all_arrive() {
         for (name, bytes) in &files {
             assert_eq!(&fs::read(back.join(name)).expect("there"), bytes);
         }
-        // The number among 400 depends on timing.
+        // The number of early commands for the 400 transfers depends on timing.
         let ahead = server.state().ahead;
         assert!(ahead > 20, "{ahead}");
     }
@@ -294,7 +294,8 @@ fn small_files_behind_a_gateway_share_ports_and_those_of_a_server_that_comes_its
         assert_eq!(world.run(job).failures(), [""; 0]);
         let state = server.state();
         let of_their_own: BTreeSet<_> = state.ports.iter().collect();
-        // As many as files may run at a time, and the port of the first file, which moves alone.
+        // With a gateway, up to 128 files are in progress, each with its own port. The first file
+        // moves alone and needs one more port.
         let ports_max = if is_gateway { 129 } else { 500 };
         assert!(of_their_own.len() <= ports_max, "{}", of_their_own.len());
         assert!(is_gateway || of_their_own.len() > 400);

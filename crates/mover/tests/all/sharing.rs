@@ -222,7 +222,7 @@ async fn a_part_that_was_gone_on_with_is_not_thrown_away_by_the_next_break() {
         let verbs = server.state().verbs.clone();
         let count = |verb: &str| verbs.iter().filter(|it| *it == verb).count();
         assert_eq!(count("STOR"), 3, "{verbs:?}");
-        // Two uploads resume, and the end of the part is read before each.
+        // Two uploads resume. Before each of these uploads, the end of the part is read.
         assert_eq!(count("REST"), 4, "{verbs:?}");
     }
 }

@@ -69,7 +69,7 @@ fn a_file_comes_with_its_time_and_is_not_fetched_twice() {
 #[test]
 fn a_large_file_comes_by_several_connections_where_one_is_slow() {
     let film = content(LARGE);
-    // On a busy machine the signs of unused capacity may not appear at once.
+    // On a busy machine, some runs do not show that the path has unused capacity.
     let has_joined = (0..8).any(|_| {
         let manners = WebBehaviour {
             slows_answers: SLOW_STEP,

@@ -314,7 +314,8 @@ fn children_of(tree: &Tree, path: &str) -> Vec<ListingEntry> {
     entries.collect()
 }
 
-/// Returns whether the test moves this file in pieces. Every third size is moved in pieces.
+/// Returns whether the test moves this file in pieces. A file is moved in pieces if its size is a
+/// multiple of three.
 fn is_moved_in_pieces(thing: TreeEntry) -> bool {
     matches!(thing, TreeEntry::File(size, ..) if size % 3 == 0)
 }

@@ -26,8 +26,8 @@ use crate::{
 };
 
 impl Mover<'_> {
-    /// Returns the missing pieces in which a file is to be moved. Returns `None` if the file is
-    /// moved over one connection.
+    /// Returns the missing pieces of a file. Returns `None` if the file is moved over one
+    /// connection.
     pub(in crate::run) async fn split(
         &mut self,
         file: &File,
@@ -111,8 +111,8 @@ impl Mover<'_> {
             return Err(TaskError::Changed);
         };
         ranges.begin_piece(&key, Instant::now());
-        // During an earlier attempt, other lanes may have taken over ranges of this piece. If they
-        // finish a range meanwhile, the journal contains it.
+        // During an earlier attempt, other lanes may have taken over ranges of this piece. If such
+        // a lane finishes its range after this call, the journal contains the range.
         let of_others = ranges.of(&key);
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);
@@ -242,7 +242,7 @@ impl Mover<'_> {
             }
             _ => {}
         }
-        // The record in the journal saves the next attempt from fetching these bytes again.
+        // With the record in the journal, the next attempt does not fetch these bytes again.
         part.sync().await?;
         if at > begin {
             note(journal, &names.key, Piece { begin, end: at }).await;
@@ -278,8 +278,8 @@ impl Mover<'_> {
         let known = self.shared.ranges.take_stat(&names.key);
         let stat = match known.filter(|it| it.size_bytes.is_some() && it.modified.is_some()) {
             Some(stat) => stat,
-            // If the server reports no attributes now, it may do so later, so the fetched bytes
-            // stay.
+            // If this query fails, the server may still report the attributes later, so the fetched
+            // bytes stay.
             None => self.source.recorded_stat(&names.source).await?,
         };
         // Another process may have removed the part.
@@ -362,7 +362,8 @@ impl Mover<'_> {
         let source = job.source_path(file.root, &file.path);
         let destination = job.destination_path(file.root, &file.path);
         let digits = match &begun {
-            // An earlier version named the part after its source.
+            // If the record has no digits, an earlier version derived the part's name from the
+            // source.
             Some(begun) => begun.digits,
             None => Some(match job.moving.has_random_parts {
                 true => random_digits(),
@@ -391,8 +392,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Creates an empty part file with the file's length. Returns whether the journal has recorded
-    /// the part.
+    /// Creates a part file that has the file's length, but no content yet. Returns whether the
+    /// journal has recorded the part.
     async fn make_room(
         &mut self,
         (names, journal): (&TransferNames, &Arc<Journal>),
@@ -402,7 +403,8 @@ impl Mover<'_> {
         let digits = names.digits;
         let begin =
             move |journal: &Journal, part: &[u8]| journal.begin_pieces(part, origin, digits);
-        // The record precedes the part, so that an interrupted run leaves no part without a record.
+        // The record is written before the part is created. Therefore an interrupted run leaves no
+        // part without a record.
         if on_journal(journal, &names.key, begin).await.is_none() {
             return Ok(false);
         }

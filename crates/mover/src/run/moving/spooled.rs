@@ -102,8 +102,8 @@ impl Mover<'_> {
             .destination
             .write((&names.part, &names.destination), begin, clears)
             .await?;
-        // If the server of one job had not begun, the spool would hold back the bytes for the other
-        // jobs.
+        // The server must have begun the upload. Otherwise the spool would hold back the bytes for
+        // the other jobs.
         writer.begun().await?;
         self.has_begun = true;
         if let Some(new) = new

@@ -45,8 +45,8 @@ struct MovedFile {
 }
 
 impl<'a> SftpFiles<'a> {
-    /// Starts to move the small files of a lane. Returns `None` unless `task` is the move of a
-    /// small file from or to an SFTP server.
+    /// Starts to move the small files of a lane. The task `task` must move a small file from or to
+    /// an SFTP server. For any other task, returns `None`.
     pub(in crate::run) fn new(
         shared: &'a Arc<JobContext>,
         (source, destination): (&Backend, &Backend),
@@ -94,7 +94,7 @@ impl<'a> SftpFiles<'a> {
         }
     }
 
-    /// Begins as many files as the limits permit.
+    /// Begins to move waiting small files until a limit is reached.
     fn begin(&mut self, backlog: &mut Backlog) {
         while self.moving.len() < FILES_OVER_SFTP_MAX {
             let Some((id, Task::Move(file))) = backlog.tasks.front() else {

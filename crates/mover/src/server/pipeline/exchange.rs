@@ -392,8 +392,8 @@ async fn give(dial: DataDial, meeting: DataOrigin, content: &[u8]) -> DataResult
     }
     let ended = timeout(stall_max, leg.shutdown()).await;
     ended.map_err(stalled)?.map_err(ServerError::Data)?;
-    // The connection stays open until the server has closed it. If it were closed earlier, the last
-    // message of a TLS server would cause a reset.
+    // The connection stays open until the server has closed it. If the mover closed it earlier, the
+    // last message of a TLS server would cause a reset.
     let _ = timeout(stall_max, leg.read(&mut [0; 16])).await;
     Ok(Vec::new())
 }

@@ -75,15 +75,16 @@ impl Session {
         }
     }
 
-    /// Returns whether the server is known to accept pipelined commands and data connections.
+    /// Returns whether two facts are known: the server processes commands in order, and data
+    /// connections can be established.
     pub fn takes_ahead(&self) -> bool {
         self.is_sequential && self.has_met
     }
 }
 
 impl<'a> Pipeline<'a> {
-    /// Creates the pipeline of a session without any files. The mover opens at most `ports_max`
-    /// listening ports at the same time. If `ports_max` is 0, the mover opens one port.
+    /// Creates an empty pipeline for a session. The mover opens at most `ports_max` listening ports
+    /// at the same time. If `ports_max` is 0, the mover opens one port.
     pub fn new(session: &'a mut Session, port_owner: PortOwner, ports_max: usize) -> Self {
         Self {
             session,
@@ -107,8 +108,8 @@ impl<'a> Pipeline<'a> {
     pub fn has_room(&self, bytes: u64) -> bool {
         let exchanges = &self.exchanges;
         let has_turn = match self.port_owner {
-            // The next transfer is requested only after a rename, so that a rename waits for at
-            // most one transfer.
+            // The number of requested transfers is limited, so that the rename of a file waits for
+            // at most one transfer.
             PortOwner::Theirs => self.moving_count() < MOVING_MAX,
             PortOwner::Ours => exchanges.len() < self.ports_max,
         };
@@ -121,7 +122,7 @@ impl<'a> Pipeline<'a> {
         self.exchanges.iter().filter(|it| it.moves()).count()
     }
 
-    /// Returns whether no file is in progress.
+    /// Returns true if no file is in progress.
     pub fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }
@@ -181,9 +182,9 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Waits for the next file that completes or fails, and returns it. If another file may be
-    /// started before that, returns `None`. Waits forever if no file is in progress. This method is
-    /// cancel safe.
+    /// Waits for the next file that completes or fails, and returns it. Returns `None` as soon as
+    /// the pipeline has room for another file. Waits forever if no file is in progress. This method
+    /// is cancel safe.
     ///
     /// # Errors
     /// The number of the first file in progress and a [`ServerError`], if the session is unusable.

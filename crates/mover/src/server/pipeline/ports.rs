@@ -13,9 +13,10 @@ pub(in crate::server) type Port = Arc<Listener>;
 
 /// Listening ports of a session that are open and that no file is using.
 ///
-/// The mover announces the same port again after a gateway has connected to it. Otherwise tens of
-/// thousands of small files would need as many ports, and each used port stays unavailable for one
-/// minute. The kernel's search for free ports would then take longer than the transfer of a file.
+/// The mover announces the same port again after a gateway has connected to it. Otherwise each of
+/// tens of thousands of small files would need its own port, and a used port stays unavailable for
+/// one minute. The kernel's search for free ports would then take longer than the transfer of a
+/// file.
 pub(in crate::server) type Ports = Vec<Port>;
 
 impl Session {
@@ -46,7 +47,7 @@ impl Session {
     }
 }
 
-/// Returns whether no connection is waiting at a port. After the data connection was accepted, a
+/// Returns true if no connection is waiting at a port. After the data connection was accepted, a
 /// waiting connection comes from a stranger.
 pub(super) fn nobody_waits(port: &Listener) -> bool {
     let tcp = match port {

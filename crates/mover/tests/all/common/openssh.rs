@@ -111,14 +111,14 @@ impl OpenSshServer {
         job(self.site(), JobSite::Local, (self.place(from), target))
     }
 
-    /// Writes a public key as the key of the server to `known_hosts`.
+    /// Writes an entry to `known_hosts` that states this public key as the server's key.
     pub(crate) fn trust(&self, public_key: &str) {
         let key = std::fs::read_to_string(self.path(public_key)).expect("a key");
         let line = format!("[{}]:{} {key}", self.address.ip(), self.address.port());
         std::fs::write(self.path("known_hosts"), line).expect("written");
     }
 
-    /// Returns access to the server with the key `id`.
+    /// Returns the parameters for logging in to the server with the key `id`.
     pub(crate) fn dial(&self) -> SftpDial {
         SftpDial {
             server: Server {
