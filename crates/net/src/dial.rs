@@ -210,7 +210,7 @@ fn is_own(own: &[SocketAddr], address: SocketAddr) -> bool {
     })
 }
 
-/// Returns whether an address belongs to this machine. A socket can only be bound to such an
+/// Returns whether an address belongs to this machine. A socket can be bound only to such an
 /// address.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
@@ -305,7 +305,8 @@ mod tests {
                 *open.lock().expect("no panic") += 1;
                 let socket = Open(open.clone());
                 async move {
-                    // The first attempt takes a second, and the second one less.
+                    // The attempt to the first address takes longer than the attempt to the second
+                    // address.
                     let first = address.is_ipv6();
                     sleep(Duration::from_millis(if first { 1_000 } else { 600 })).await;
                     Ok((address, socket))

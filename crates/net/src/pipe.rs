@@ -99,7 +99,8 @@ impl Pipe {
         self.network.as_ref()
     }
 
-    /// Makes a later drop of this end reset the connection, instead of an orderly end.
+    /// Marks this end, so that a later drop resets the connection. Without this call, the drop is
+    /// an orderly end of the connection.
     ///
     /// After the reset, reads and writes at the opposite end fail with
     /// [`io::ErrorKind::ConnectionReset`], and unread bytes are lost.

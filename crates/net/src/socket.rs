@@ -136,8 +136,8 @@ pub async fn connect_from(
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Makes the kernel choose the local port when the socket connects. The port then only needs to be
-/// free for connections *to the same address*.
+/// Makes the kernel choose the local port when the socket connects. The port then needs to be free
+/// only for connections *to the same address*.
 ///
 /// Without this option, `bind` searches for a port without any connection. Each connection occupies
 /// its port for a minute after its end. After tens of thousands of connections, the search takes
@@ -200,8 +200,8 @@ impl KernelBuffer {
         }
     }
 
-    /// Adjusts the size of the receive buffer. The size limits the bytes that the kernel has
-    /// received and the gateway has not read.
+    /// Adjusts the size of the receive buffer. This size is the maximum number of bytes that the
+    /// kernel has received and the gateway has not read.
     pub fn bound_unread(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
         let size = self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX);
         match size.zip(connection.tcp()) {
@@ -248,15 +248,15 @@ pub fn abort(connection: impl Into<Connection>) {
     drop(connection);
 }
 
-/// Sends the FIN, and under TLS the close_notify. All bytes of a complete file must have been
-/// written before.
+/// Sends the FIN, and under TLS the close_notify. The caller must already have written all bytes of
+/// a complete file.
 pub async fn end_orderly(writer: &mut LegWriter) -> io::Result<()> {
     mark_orderly(writer.leg().connection())?;
     writer.shutdown().await
 }
 
-/// Sends the FIN without the TLS close_notify. A close_notify would mark the data as complete. All
-/// bytes must have been flushed before.
+/// Sends the FIN without the TLS close_notify. A close_notify would mark the data as complete. The
+/// caller must already have flushed all bytes.
 pub fn end_without_notify(writer: &LegWriter) -> io::Result<()> {
     let connection = writer.leg().connection();
     mark_orderly(connection)?;
@@ -438,8 +438,9 @@ pub fn send_synch(connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Shortest and longest interval between checks for acknowledgements.
+/// Shortest interval between two checks for acknowledgements.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest interval between two checks for acknowledgements.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Interval between checks for the end of the data while unread bytes precede the end.

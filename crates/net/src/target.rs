@@ -449,8 +449,8 @@ impl AllowList {
         }
     }
 
-    /// Returns whether an entry lists `target` itself. For a name, an entry must have the same
-    /// name. Resolves no names.
+    /// Returns whether an entry lists `target` itself. If the host of `target` is a name, an entry
+    /// must have the same name. Resolves no names.
     pub fn lists(&self, target: &HostPort) -> bool {
         match target.host {
             Host::Ip(ip) => self.check(target, ip, false).is_ok(),

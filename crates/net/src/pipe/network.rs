@@ -75,7 +75,8 @@ impl PipeNetwork {
         if at.ip().to_canonical() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
             return Err(refused());
         }
-        // The lock is held until the pipe is queued, so that the listener stays.
+        // The lock is held until the pipe is queued, so that the listener cannot be dropped
+        // earlier.
         let mut ports = self.lock();
         let queue = ports.listening.get(&at.port()).ok_or_else(refused)?.clone();
         let mut waiting = queue.lock();

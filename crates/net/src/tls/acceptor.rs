@@ -10,7 +10,8 @@
 //! same address translation cannot use the data connection.
 //!
 //! The gateway sends no tickets on data connections. A client that only writes would never read the
-//! tickets. When it closes its socket with unread bytes, bytes that it has written can be lost.
+//! tickets. When the client closes its socket with unread bytes, bytes that the client has written
+//! can be lost.
 
 use std::{io, sync::Arc, time::Duration};
 

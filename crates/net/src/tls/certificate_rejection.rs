@@ -39,7 +39,7 @@ pub enum CertificateRejection {
         /// Start of the certificate's validity, in UTC.
         not_before: String,
     },
-    /// The certificate is for other names than the server's name.
+    /// The certificate does not contain the server's name.
     #[error(
         "the server's certificate is not trusted: name mismatch, it is for {presented}, \
          not for {expected}"

@@ -66,8 +66,8 @@ impl Connector {
         Ok(Self::with_versions(verifier, by_roots, versions))
     }
 
-    /// Returns a connector that also offers TLS 1.3, if `error` may be the server's reaction to an
-    /// offer of only TLS 1.2.
+    /// Returns a connector that also offers TLS 1.3, if the offer of only TLS 1.2 may have caused
+    /// `error`. Otherwise returns `None`.
     ///
     /// The server may lack TLS 1.2 or its cipher suites, or may close the connection without an
     /// answer.

@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use crate::Connection;
 
-/// Returns whether a client that has started TLS accepts TLS 1.2. The bytes of the client's first
-/// message stay unread, so that the handshake can read them.
+/// Returns whether a client accepts TLS 1.2. The client has already started TLS. The bytes of the
+/// client's first message stay unread, so that the handshake can read them.
 ///
 /// # Errors
 /// The error of the connection.
@@ -80,9 +80,10 @@ const TLS12: u16 = 0x0303;
 /// Maximum size of a TLS record, including its header.
 const RECORD_MAX_BYTES: usize = 5 + (1 << 14);
 
-/// Pause between two checks for a complete first message, and the number of these checks. All
-/// pauses together take 5 s, which suffices for a few lost packets.
+/// Pause between two checks for a complete first message.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Maximum number of pauses between checks for a complete first message. Together they take 5 s,
+/// which suffices for a few lost packets.
 const PAUSES_MAX: u32 = 250;
 
 #[cfg(test)]

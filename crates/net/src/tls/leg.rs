@@ -175,7 +175,7 @@ impl LegWriter {
         &self.0
     }
 
-    /// Returns the leg. The reading half must have been dropped before.
+    /// Returns the leg. The reading half must already have been dropped.
     pub fn into_leg(self) -> Leg {
         self.0
     }

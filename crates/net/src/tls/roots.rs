@@ -48,10 +48,10 @@ pub fn read_roots(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertError
     }
 }
 
-/// Reads the root certificates that verify clients from a PEM file. Each certificate must belong to
+/// Reads a PEM file with the root certificates that verify clients. Each certificate must belong to
 /// a CA.
 ///
-/// If a root were not a CA certificate, its owner could sign certificates for other people. The
+/// The owner of a root that is not a CA certificate could sign certificates for other people. The
 /// owner could not log in with the root itself.
 ///
 /// # Errors

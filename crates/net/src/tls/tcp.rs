@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Connection;
 
-/// A shared connection. Dropping the last clone closes the connection. Before that, only a shutdown
-/// sends a FIN.
+/// A shared connection. Dropping the last clone closes the connection. While a clone exists, only a
+/// shutdown sends a FIN.
 #[derive(Debug, Clone)]
 pub(super) struct Tcp {
     connection: Arc<Connection>,
