@@ -19,7 +19,8 @@ impl StreamCheck {
         self.total_bytes += bytes.len() as u64;
     }
 
-    /// Returns the frame that ends the stream, or a part of it. It contains the count and the hash.
+    /// Returns the frame that ends the stream or one of its parts. The frame contains the count and
+    /// the hash.
     pub fn end(&self) -> FrameHead {
         FrameHead::End {
             total_bytes: self.total_bytes,

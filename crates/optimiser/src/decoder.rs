@@ -116,7 +116,7 @@ impl Decoder {
         }
     }
 
-    /// Accepts further parts of the stream after each end.
+    /// Makes the decoder accept another part of the stream after the end of a part.
     #[must_use]
     pub fn with_parts(mut self) -> Self {
         self.has_parts = true;

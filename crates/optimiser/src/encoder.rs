@@ -132,8 +132,7 @@ impl Encoder {
         }
     }
 
-    /// Returns whether some bytes are not sent yet because the encoder waits for the end of a
-    /// block, chunk or list.
+    /// Returns whether the encoder holds back some bytes until the end of a block, chunk or list.
     pub fn holds_back(&self, buffer: &BytesMut) -> bool {
         self.held_bytes(buffer) > 0
     }
@@ -150,7 +149,8 @@ impl Encoder {
     }
 
     /// Returns whether the receiver may have the previous chunk. The receiver then probably has the
-    /// next chunks, too. Waiting for the ends of the next chunks saves their bytes.
+    /// next chunks, too. If the encoder waits for the ends of these chunks, it can send references
+    /// instead of their bytes.
     pub fn is_among_known(&self) -> bool {
         self.is_among_known
     }

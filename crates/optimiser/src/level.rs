@@ -52,14 +52,14 @@ pub struct BlockTimes {
 pub struct LevelChooser {
     /// Level for blocks that are compressed. It keeps its value while compression is off.
     level: CompressionLevel,
-    /// Whether the block or sample that was compressed last shrank enough.
+    /// Whether the last compressed block or sample shrank enough.
     shrinks: bool,
     /// Counter that determines the position of the next sample.
     samples: u64,
     window: BlockTimes,
     /// Moving average of the time per byte with compression, in seconds.
     s_per_byte: Option<f64>,
-    /// Running trial without compression. `None` while compression is allowed.
+    /// The present trial without compression. `None` while compression is allowed.
     off: Option<UncompressedTrial>,
     /// Number of bytes until compression may be turned off again.
     rest_bytes: usize,
@@ -86,7 +86,7 @@ struct UncompressedTrial {
     against_s_per_byte: f64,
     /// Number of consecutive windows in which the trial was slower than compression.
     slower: u32,
-    /// Number of bytes until the trial ends, and compression is tried again.
+    /// Remaining number of bytes of the trial. After the trial, compression is tried again.
     left_bytes: usize,
 }
 
@@ -104,9 +104,9 @@ impl CompressionLevel {
     /// Returns the next higher level, and the time of that level divided by the time of this level.
     /// Returns `None` for the highest level.
     ///
-    /// In blocks of 256 KiB, zstd 1.5.7 codes a source archive at 680, 550 and 230 MB/s at levels
-    /// 1, 3 and 5. It codes programs at 460, 270 and 130 MB/s. Cutting and naming the chunks takes
-    /// another 1.1 s/GB at each level.
+    /// In blocks of 256 KiB, zstd 1.5.7 codes a source archive at 680 MB/s (level 1), 550 MB/s
+    /// (level 3) and 230 MB/s (level 5). The rates for programs are 460, 270 and 130 MB/s. Cutting
+    /// and naming the chunks takes another 1.1 s/GB at each level.
     fn higher(self) -> Option<(Self, f64)> {
         match self {
             Self::Off => Some((Self::Fast, 1.0)),
@@ -189,8 +189,8 @@ impl LevelChooser {
         } else if coding >= CODING_MOST {
             if self.rest_bytes == 0 {
                 self.off = Some(UncompressedTrial {
-                    // In a single window, the machine may have been busy, or a few bytes may have
-                    // shrunk much.
+                    // A single window may be an exception: the machine was busy, or a few bytes
+                    // shrank much.
                     against_s_per_byte: before.min(s_per_byte),
                     slower: 0,
                     left_bytes: COMPARE_BYTES,
@@ -233,11 +233,12 @@ fn is_worth_it(bytes: usize, coded_bytes: usize) -> bool {
 const WINDOW_BYTES: usize = 8 * zstd_block::BLOCK_MAX;
 
 /// Minimum number of coded bytes between two decisions. A stream that waits for the link waits
-/// until half of its queue of 512 KiB is free. In a shorter window, a stream without a wait would
-/// seem to need all time for coding.
+/// until half of its queue of 512 KiB is free. A shorter window may contain no such wait, and
+/// coding would then seem to take all the time.
 const WINDOW_CODED_BYTES: usize = 1024 * 1024;
 
-/// Number of bytes after which a decision follows, even if they were coded to a few bytes.
+/// Maximum number of uncoded bytes between two decisions. The limit applies even if there are only
+/// a few coded bytes.
 const WINDOW_MAX_BYTES: usize = 8 * WINDOW_BYTES;
 
 /// Number of bytes before the first trial without compression. In this time the link's queue fills.
@@ -269,7 +270,7 @@ const SAMPLE_BYTES: usize = 4096;
 mod tests {
     use super::*;
 
-    /// Returns the level that the chooser settles on over a path of `line_bytes_per_s`.
+    /// Returns the final level of the chooser. The path has the capacity `line_bytes_per_s`.
     ///
     /// The four levels need `ns_per_byte` of processor time, and shrink the bytes to the fractions
     /// `shares`.

@@ -10,7 +10,7 @@ pub struct StoreCounts {
     pub entries: u64,
     /// Number of segments.
     pub segments: u64,
-    /// Bytes of all segments, including the footer that the newest segment does not have yet.
+    /// Bytes of all segments. The number includes the future footer of the newest segment.
     pub disk_bytes: u64,
     /// Memory of the index in bytes.
     pub index_bytes: u64,

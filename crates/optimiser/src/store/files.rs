@@ -203,7 +203,7 @@ impl FileLock for RealLock {
     fn is_in_place(&self) -> bool {
         match (self.file.metadata(), fs::metadata(&self.path)) {
             (Ok(locked), Ok(named)) => (locked.dev(), locked.ino()) == (named.dev(), named.ino()),
-            // An error other than a missing file gives no information about the folder.
+            // If the error is not a missing file, it shows nothing about the folder.
             (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
             (Err(_), _) => true,
         }

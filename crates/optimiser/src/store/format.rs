@@ -168,7 +168,7 @@ pub(super) const RECORD_HEADER_BYTES: usize = NAME_BYTES + 8;
 pub(super) const TABLE_ENTRY_BYTES: usize = NAME_BYTES + 8;
 pub(super) const TRAILER_BYTES: usize = 32;
 
-/// Unit of record offsets in bytes.
+/// Unit of record offsets, in bytes.
 pub(super) const UNIT_BYTES: u32 = 64;
 
 /// Maximum number of bytes of a segment. An offset in units of 64 bytes then fits 20 bits.

@@ -108,7 +108,7 @@ pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:016x}{SUFFIX}"))
 }
 
-/// Returns the number of the segment whose file has this name. Returns `None` if this is not the
+/// Returns the number of the segment whose file has this name. Returns `None` if `name` is not the
 /// name of a segment file.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;

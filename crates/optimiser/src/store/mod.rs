@@ -329,7 +329,7 @@ impl Store {
         queue.release();
     }
 
-    /// Returns when all queued chunks are written or dropped, and the index is rebuilt.
+    /// Waits until all queued chunks are written or dropped, and until the index is rebuilt.
     pub fn settle(&self) {
         self.0.shared.queue.wait_until_idle();
     }
@@ -386,8 +386,8 @@ impl StoreParts {
     }
 }
 
-/// Guard that reports the end of the store's thread to waiting threads when it is dropped, even
-/// after a panic.
+/// Guard that is dropped at the end of the store's thread, even after a panic. The drop reports the
+/// end to waiting threads.
 struct EndNotifier<'a>(&'a WriteQueue);
 
 impl Drop for EndNotifier<'_> {
@@ -411,7 +411,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Average chunk size from which the number of shards in the index follows.
+/// Assumed average chunk size. It determines the number of shards in the index.
 const CHUNK_USUAL_BYTES: u64 = 16 * 1024;
 
 const LOCK_FILE: &str = "lock";

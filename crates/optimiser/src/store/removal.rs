@@ -34,7 +34,8 @@ pub fn is_in_use(folder: &Path) -> io::Result<bool> {
 ///
 /// # Errors
 /// [`StoreOpenError::InUse`] if a process has the store open. [`StoreOpenError::Folder`] if the
-/// folder cannot be read or a file cannot be removed. Some of the files may then be removed.
+/// folder cannot be read or a file cannot be removed. In this case, some of the files may already
+/// be removed.
 pub fn remove(folder: &Path) -> Result<(), StoreOpenError> {
     let failed = |source| StoreOpenError::Folder {
         folder: folder.to_owned(),

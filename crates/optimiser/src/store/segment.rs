@@ -22,8 +22,8 @@ use crate::chunk::ChunkName;
 pub(super) enum SegmentContent {
     /// A segment with an intact footer.
     Sealed(Vec<RecordPosition>),
-    /// A segment without an intact footer. The variant contains the valid records from its start up
-    /// to the first invalid record.
+    /// A segment without an intact footer. The variant contains the valid records from the
+    /// segment's start up to the first invalid record.
     Unsealed(Vec<RecordPosition>),
     /// A file that is not this store's segment with this number.
     Foreign,
@@ -103,7 +103,7 @@ fn scan(file: &dyn StoreFile, number: u64, size_bytes: u64) -> io::Result<Vec<Re
 pub(super) enum RecordContent {
     /// Content whose hash equals the name.
     Content(Bytes),
-    /// A record with an intact header that has another name or another length.
+    /// A record with an intact header, but with another name or another length.
     Other,
     /// A damaged record, or no record.
     Damaged,

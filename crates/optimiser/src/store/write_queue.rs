@@ -214,7 +214,7 @@ fn wait<'a>(condition: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a,
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the number of bytes by which a chunk fills the queue, including its table entries.
+/// Returns the number of bytes that a chunk takes in the queue, including its table entries.
 fn cost_bytes(content: &Bytes) -> usize {
     content.len() + 128
 }

@@ -35,8 +35,8 @@ use crate::chunk::ChunkName;
 pub(super) struct StoreWriter {
     reader: Arc<StoreReader>,
     limits: StoreLimits,
-    /// Time of the last shrinking because of a full disk, and the limits before the first
-    /// shrinking.
+    /// Time at which a full disk last shrank the store, and the limits before the store first
+    /// shrank.
     shrunk: Option<(Instant, StoreLimits)>,
     identity: StoreIdentity,
     /// Lock on the folder. `None` if another process may use the folder.
@@ -112,8 +112,8 @@ impl StoreWriter {
         }
     }
 
-    /// Returns whether the index still lacks chunks of earlier runs. If listing the segments
-    /// failed, the writer lists them again with the next write after the pause.
+    /// Returns whether the index still lacks chunks of earlier runs. If the segments could not be
+    /// listed, the writer pauses. After the pause, the next write lists the segments again.
     pub(super) fn has_unread(&self) -> bool {
         let is_new = !self.is_listed && self.paused_until.is_none();
         self.lock.is_some() && (is_new || !self.unread.is_empty())
@@ -174,8 +174,8 @@ impl StoreWriter {
     /// Removes all chunks, and gives the store a new identity.
     ///
     /// # Errors
-    /// The error of listing the segments or of writing the identity, or an error if the store is
-    /// retired. The store is then unchanged, but the next start may find the new identity.
+    /// An error if the segments cannot be listed, if the identity cannot be written, or if the
+    /// store is retired. The store is then unchanged, but the next start may find the new identity.
     pub(super) fn restart(&mut self, identity: &StoreIdentity) -> io::Result<()> {
         if self.lock.is_none() {
             return Err(io::Error::other("the store is retired"));
@@ -189,8 +189,8 @@ impl StoreWriter {
         self.current = None;
         self.unread.clear();
         for number in reader.segments.numbers() {
-            // If a segment cannot be removed, it no longer belongs to this store. The next start
-            // tries to remove it again.
+            // A segment that cannot be removed has the old identity, so it no longer belongs to
+            // this store. The next start tries to remove it again.
             if self.remove_file(number).is_err() {
                 reader.counters.write_errors.add(1);
             }
@@ -228,8 +228,8 @@ impl StoreWriter {
         }
     }
 
-    /// Removes the reason for a pause after a successful write. If the last shrinking was at least
-    /// [`SHRUNK_TIME`] ago, restores the limits.
+    /// Records a successful write: removes the reason for the last pause. If the last shrinking was
+    /// at least [`SHRUNK_TIME`] ago, restores the limits.
     fn recover(&mut self) {
         if lock(&self.reader.trouble).take().is_some() {
             let folder = self.reader.folder.display();
@@ -298,8 +298,8 @@ impl StoreWriter {
             let Some(number) = live_segments::number_of(&listed.name) else {
                 continue;
             };
-            // A file that is too large is not a segment. Its size does not count, so that it
-            // displaces no segment.
+            // A file that is too large is not a segment. Its size is recorded as zero, so that the
+            // file displaces no segment.
             let is_one = listed.size_bytes <= SEGMENT_MAX_BYTES;
             let size_bytes = if is_one { listed.size_bytes } else { 0 };
             reader.segments.set(number, size_bytes);
@@ -573,8 +573,8 @@ const EVICTIONS_MAX: usize = 4;
 /// Time for which a store stays smaller after its disk was full.
 const SHRUNK_TIME: Duration = Duration::from_secs(600);
 
-/// Size of the store in bytes, divided by the maximum number of index entries. It is a quarter of
-/// the usual chunk size. An entry takes 8 bytes of memory.
+/// Number of bytes of the store for each permitted index entry. It is a quarter of the usual chunk
+/// size. An entry takes 8 bytes of memory.
 const CHUNK_LEAST_BYTES: u64 = 4096;
 
 /// Maximum difference between the number of the oldest segment and the next new number. It is below
