@@ -39,7 +39,7 @@ pub(crate) struct PayloadStream {
     /// Offset of the next byte from the beginning of the stream.
     at: u64,
     buffer: Vec<u8>,
-    /// Number of bytes in the buffer that have been sent.
+    /// Number of sent bytes in the buffer.
     sent: usize,
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::FailureKind;
 
 /// Starts a server that sends the first of `replies` as its greeting. It replies to each command
-/// with the next reply, and then closes the connection.
+/// with the next reply. After the last reply it closes the connection.
 fn server(replies: &[&str]) -> SocketAddr {
     let server = FakeServer::start(Behaviour {
         script: Some(fake_ftp::ReplyScript::then_close(replies)),

@@ -24,7 +24,7 @@ use crate::{Failure, FailureKind, Payload, failure::within};
 
 /// The data connection that was prepared for the next transfer.
 pub(super) enum PreparedDataConnection {
-    /// A passive data connection, and the time at which it was open, in microseconds from the
+    /// A passive data connection, and the time at which it opened, in microseconds from the
     /// session's beginning.
     Connected(TcpStream, u64),
     /// An active data connection. The server connects after the transfer command.

@@ -224,7 +224,7 @@ fn serve(mut stream: TcpStream, shared: &Arc<PeerContext>) -> io::Result<()> {
     }
 }
 
-/// Reads `bytes` bytes, and sends the last [`ECHO_BYTES`] of them back.
+/// Reads `bytes` bytes, and sends back the last [`ECHO_BYTES`] of them.
 fn echo_last(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     stream.set_read_timeout(Some(tcp::STALL_MAX))?;
     let began = Instant::now();

@@ -113,8 +113,9 @@ impl TcpStreamRecord {
         }
     }
 
-    /// Returns whether a middlebox changed a window scale or ended the connection. In either case,
-    /// one host received another window scale than the other host sent.
+    /// Returns whether a middlebox changed a window scale, or split the connection into two
+    /// connections. In either case, the window scale that one host sent differs from the window
+    /// scale that the other host received.
     pub fn is_rewritten(&self) -> bool {
         let is_other =
             |sender: &TcpInfo, receiver: &TcpInfo| sender.sent_wscale != receiver.received_wscale;
@@ -122,8 +123,8 @@ impl TcpStreamRecord {
             || is_other(&self.receiver.info, &self.sender.info)
     }
 
-    /// Returns whether the peer sees another address or port of the client than the client itself
-    /// has. The cause is address translation or a proxy.
+    /// Returns whether the peer sees the client at an address or port that is not the client's own.
+    /// The cause is address translation or a proxy.
     pub fn is_translated(&self) -> bool {
         let (client, peer) = self.client_and_peer();
         client.local != peer.remote || client.remote != peer.local

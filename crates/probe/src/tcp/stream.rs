@@ -120,8 +120,8 @@ fn push(
     let failed = |error: io::Error| Failure::io("sending", &error);
     stream.set_read_timeout(Some(LOOK_AROUND)).map_err(failed)?;
     // Writes do not block, because a blocking write returns only after its whole block. With
-    // buffers below 64 KiB, blocking writes leave the buffer emptier than partial writes, and the
-    // goodput is lower (docs/measuring.md).
+    // buffers below 64 KiB, blocking writes would leave the buffer emptier, and would lower the
+    // goodput (docs/measuring.md).
     stream.set_nonblocking(true).map_err(failed)?;
     let mut bytes = payload::PayloadStream::new(Payload::Random);
     let mut moved_at = Instant::now();

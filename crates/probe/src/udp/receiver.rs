@@ -31,7 +31,7 @@ pub struct ReceiverRecord {
     pub packets: u64,
     /// Number of duplicates that arrived.
     pub duplicates: u64,
-    /// Number of datagrams of this test that had an impossible number.
+    /// Number of this test's datagrams that had an impossible number.
     pub foreign: u64,
     /// Number of bytes of UDP payload, without duplicates.
     pub bytes: u64,
