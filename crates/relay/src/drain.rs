@@ -6,8 +6,9 @@
 //! the server accepts bytes, and grants a budget. The near gateway reads from the client only while
 //! fewer bytes than the budget are in flight. All counts are bytes of the file before coding.
 //!
-//! Inputs are the time, the number of bytes that the server has accepted, and the time that the
-//! server took for them. Outputs are [`Grant`]s. This module has no clock and no socket.
+//! Inputs are the present time, the number of bytes that the server has accepted, and the duration
+//! for which the gateway waited for the server. Outputs are [`Grant`]s. This module has no clock
+//! and no socket.
 
 #[cfg(test)]
 mod simulation;
@@ -29,9 +30,9 @@ pub(crate) struct DrainBudget {
     /// Time limit for the server to accept all bytes in flight, in seconds.
     limit_s: f64,
     rtt_s: f64,
-    /// Number of bytes that the measurement still excludes. These bytes are the first bytes of the
-    /// upload. Buffers in front of the server's program absorb these bytes, so they do not show the
-    /// server's rate.
+    /// Number of bytes at the start of the upload that the measurement still excludes. Buffers in
+    /// front of the server's program absorb these bytes, so these bytes do not show the server's
+    /// rate.
     buffered_bytes: u64,
     /// Assumed rate of the server, in use until two spans (measuring periods) are complete.
     expected_bytes_per_s: f64,
@@ -193,8 +194,8 @@ impl DrainBudget {
                 kept_up = kept_up.max(span.bytes as f64 / span.length_s);
             }
         }
-        // Buffers may have absorbed all bytes of such a span. Each later span that the server
-        // limits therefore reduces its weight.
+        // Buffers may have absorbed all bytes of a span in which the server kept up. Each later
+        // span in which the server limits the transfer therefore reduces the weight of such a span.
         let run = self
             .spans
             .iter()
@@ -248,8 +249,8 @@ pub(crate) fn first_budget_bytes(
     (unknown.max(known) as u64).max(BUDGET_MIN_BYTES)
 }
 
-/// Returns the time limit for the bytes in flight to reach the server after the client's last byte.
-/// `wait` is the client's timeout for the final reply.
+/// Returns the time within which all bytes in flight must reach the server, after the client's last
+/// byte. `wait` is the client's timeout for the final reply.
 pub(crate) fn limit(wait: Duration) -> Duration {
     (wait / WAIT_SHARE).min(LIMIT_MAX)
 }
@@ -264,7 +265,7 @@ const WAIT_SHARE: u32 = 3;
 /// Maximum time limit. A longer limit makes no upload faster, and uses more memory.
 const LIMIT_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the time in which the server should accept a complete budget, in seconds.
+/// Returns the time, in seconds, in which the server should accept a complete budget.
 fn drain_s(limit_s: f64, rtt_s: f64) -> f64 {
     BUDGET_ROUND_TRIPS * rtt_s + (BUDGET_SHARE * limit_s).min(BUDGET_TIME_MAX_S)
 }
@@ -316,9 +317,9 @@ impl ServerRates {
     }
 }
 
-/// First budget divided by the time limit, if the rate of the server is unknown. A server of 300
-/// kB/s accepts this budget in two thirds of the limit. The last third is for the bytes in kernel
-/// buffers.
+/// Rate that determines the first budget if the server's rate is unknown. The budget is this rate
+/// multiplied by the time limit. A server of 300 kB/s accepts the budget in two thirds of the
+/// limit. The last third is for the bytes in kernel buffers.
 const FIRST_BYTES_PER_S: f64 = 200e3;
 /// Fraction of a server's earlier rate that a new upload assumes.
 const KNOWN_SHARE: f64 = 0.5;
@@ -327,33 +328,33 @@ const BUDGET_MIN_BYTES: u64 = 24 << 10;
 /// Number of round trips for which the budget must last, so that the server never waits for the
 /// client's bytes.
 const BUDGET_ROUND_TRIPS: f64 = 1.5;
-/// Fraction of the time limit. The budget must last for [`BUDGET_ROUND_TRIPS`] plus this fraction,
-/// so that the server does not wait for retransmissions. The remaining time is for the bytes in
-/// kernel buffers.
+/// Fraction of the time limit for which the budget must last, in addition to
+/// [`BUDGET_ROUND_TRIPS`]. With this budget, the server does not wait for retransmissions. The
+/// remaining time is for the bytes in kernel buffers.
 const BUDGET_SHARE: f64 = 0.4;
-/// Maximum time, in seconds, that the fraction of the time limit adds to the budget. A longer limit
-/// therefore does not enlarge the budget.
+/// Maximum of the time that results from [`BUDGET_SHARE`], in seconds. A time limit above five
+/// seconds therefore does not enlarge the budget.
 const BUDGET_TIME_MAX_S: f64 = 2.0;
 /// Number of bytes that the kernels of gateway and server may hold before the server's program
 /// reads any byte. With a lower number, a receive buffer of 64 KiB made a server of 10 Mbit/s
 /// appear ten times as fast.
 const BUFFERED_BYTES: u64 = 256 << 10;
-/// Minimum size of an upload from which the gateway measures the server's rate.
+/// Minimum size of an upload for a measurement of the server's rate.
 const MEASURED_BYTES: u64 = 3 * BUFFERED_BYTES;
-/// Number of spans (measuring periods) over which the rate is averaged. 16 spans last 1.6 s, or
-/// more than two round trips on long paths.
+/// Number of spans (measuring periods) over which the rate is averaged. 16 spans last 1.6 s. On
+/// long paths, they last more than two round trips.
 const SPANS_MAX: usize = 16;
 const SPAN_FIRST_S: f64 = 0.02;
 const SPAN_MIN_S: f64 = 0.1;
 const SPANS_PER_ROUND_TRIP: f64 = 6.0;
-/// Fraction of a span (measuring period). If the gateway waits for the server during a larger
-/// fraction of the span, the server limits the transfer in this span.
+/// Fraction of a span (measuring period). If the gateway waits for the server for longer than this
+/// fraction, the server limits the transfer in this span.
 const LIMITED_SHARE: f64 = 0.75;
 /// Number of grants per budget. The gateway sends a grant each time the server has accepted one
 /// eighth of the budget.
 const GRANTS_PER_BUDGET: u64 = 8;
-/// Maximum interval between two grants, in seconds. While the values are unchanged, no grant is
-/// sent.
+/// Time since the latest grant, in seconds. After this time, the gateway also sends a grant for a
+/// small change. The gateway sends no grant while the values are unchanged.
 const GRANT_INTERVAL_S: f64 = 0.1;
 /// Interval between observations. The interval is shorter at the start of an upload, and longer
 /// while no bytes arrive.

@@ -290,7 +290,9 @@ impl Drop for Permit {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Shares of a peer's streams, in eighths. A session usually has at most one transfer at a time.
+/// Share of a peer's streams for sessions, in eighths. The next two constants are the shares for
+/// transfers and forwards. A session usually has at most one transfer at a time, so transfers do
+/// not need more streams than sessions.
 const SESSIONS_SHARES: usize = 4;
 const TRANSFERS_SHARES: usize = 3;
 const FORWARDS_SHARES: usize = 1;

@@ -98,8 +98,8 @@ impl Relay {
     /// Open sessions keep all other settings, including timeouts.
     ///
     /// `peer_names` are the names of the link's peers, sorted by number and including removed
-    /// peers. `own_addresses` are the TCP listeners of this process. Peers cannot connect to them
-    /// through this gateway.
+    /// peers. `own_addresses` are the TCP listeners of this process. Peers cannot connect to these
+    /// listeners through this gateway.
     #[must_use]
     pub fn apply_settings(
         &self,
@@ -146,8 +146,8 @@ impl Relay {
         self.0.drain_guard.upgrade().is_none()
     }
 
-    /// From now on, refuses streams that do not belong to open sessions. The caller calls this when
-    /// another process has replaced this process, and the peers use the new process.
+    /// From now on, refuses streams that do not belong to open sessions. The caller calls this
+    /// function after another process has replaced this process, and the peers use the new process.
     pub fn retire(&self) {
         self.0.is_retired.store(true, Relaxed);
     }
@@ -322,8 +322,8 @@ impl RelayBuilder {
         self
     }
 
-    /// Sets the addresses on which this process listens for TCP. Peers cannot connect to them
-    /// through this gateway.
+    /// Sets the addresses on which this process listens for TCP. Peers cannot connect to these
+    /// addresses through this gateway.
     #[must_use]
     pub fn own_addresses(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.own_addresses = addresses.into_iter().collect();

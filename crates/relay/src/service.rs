@@ -41,8 +41,8 @@ pub trait NearService: fmt::Debug + Send + Sync + 'static {
 
     /// Serves a client until the client disconnects.
     ///
-    /// When [`Relay::wait_for_abort`] resolves, the returned future is dropped one second later.
-    /// The service calls [`Relay::open`] in order to open streams to a far half.
+    /// The caller drops the returned future one second after [`Relay::wait_for_abort`] has
+    /// resolved. The service calls [`Relay::open`] in order to open streams to a far half.
     fn serve(self: Arc<Self>, client: ServiceClient, relay: Relay) -> BoxFuture<'static, ()>;
 }
 
@@ -63,7 +63,7 @@ pub trait FarService: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Whether the streams of this service belong to open sessions of another service. A process
-    /// that another process has replaced still serves such streams.
+    /// still serves such streams after another process has replaced it.
     fn continues_sessions(&self) -> bool {
         false
     }

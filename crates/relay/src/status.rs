@@ -26,15 +26,15 @@ pub struct GatewaySnapshot {
     /// Version of the gateway.
     pub version: String,
     /// Version with the commit of the build, as `longhaul --version` prints it. Empty if the
-    /// gateway runs inside another program, or if its version lacks the field. Also empty if the
+    /// gateway runs inside another program, or if its release lacks this field. Also empty if the
     /// request contained no token.
     #[serde(default)]
     pub build: String,
     /// The gateway's public key, as `longhaul pubkey` prints it.
     #[serde(default)]
     pub public_key: String,
-    /// Whether the commit of the build and the names of users, files and clients are removed. The
-    /// gateway removes them if the request contained no token.
+    /// Whether some values are removed: the names of users, files and clients, and the commit of
+    /// the build. The gateway removes them if the request contained no token.
     #[serde(default)]
     pub hides_names: bool,
     /// Unix time of the gateway's start, in seconds.
@@ -133,7 +133,7 @@ pub struct OlderProcess {
     pub pid: u32,
     /// Version of the program that the process runs.
     pub version: String,
-    /// Unix time from which the process serves no new sessions, in seconds.
+    /// Unix time, in seconds, from which the process serves no new sessions.
     pub since_unix_s: u64,
     /// Number of open control connections and forwards. The number includes sessions that the
     /// process serves as the far gateway.

@@ -42,8 +42,8 @@ struct SessionTruncations {
     /// Whether the session may still open data connections.
     is_open: bool,
     connections: HashMap<TransferId, Arc<AtomicBool>>,
-    /// Data connections whose truncation was reported before they were registered. In fast mode,
-    /// the peer's data connection may end that early.
+    /// Data connections that were not registered yet when the peer reported their truncation. In
+    /// fast mode, the peer's data connection may end before the registration at this gateway.
     early: BTreeSet<TransferId>,
 }
 

@@ -34,8 +34,8 @@ impl ServerLeg {
     }
 }
 
-/// Opens the data connection without TLS. The local address must be that of the control connection,
-/// because servers compare the two addresses.
+/// Opens the data connection without TLS. The data connection must have the same local address as
+/// the control connection, because servers compare the two addresses.
 ///
 /// # Errors
 /// An input for the state machine that describes the failure.

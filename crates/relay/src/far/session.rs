@@ -569,7 +569,8 @@ impl Session<'_> {
             None if id <= self.latest => {}
             None => {
                 self.early.insert(id, data);
-                // Streams remain if their PASV was refused.
+                // If the server has refused a PASV, the stream for its data connection remains
+                // here.
                 if self.early.len() > EARLY_MAX {
                     self.early.pop_first();
                 }

@@ -37,8 +37,8 @@ pub struct PassThroughListener {
     inherited: Arc<Mutex<InheritedClients>>,
     /// Whether another process accepts the data connections now.
     has_left_data: AtomicBool,
-    /// Listener that this listener replaced at a reload because the server changed. `None` if the
-    /// older listener had no clients at the latest reload.
+    /// Older listener that this listener replaced at a reload. The older listener has another
+    /// server. `None` if the older listener had no clients at the latest reload.
     older: Option<Arc<Self>>,
 }
 

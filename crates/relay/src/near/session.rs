@@ -232,7 +232,7 @@ impl Session {
                     self.drain().await;
                     continue;
                 }
-                // RFC 959: while a transfer runs, the end of the control connection aborts it.
+                // RFC 959: the end of the control connection aborts a running transfer.
                 read = self.control.read_if(
                     self.near.wants_client(),
                     self.near.is_transferring() && !self.near.is_half_closed(),

@@ -30,7 +30,7 @@ pub(crate) struct CodingTotals {
     processor_ns: AtomicU64,
 }
 
-/// Values of [`CodingCounters`] at one moment, or the increase of them between two moments.
+/// Values of [`CodingCounters`] at one moment, or their increase between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CodingSnapshot {
     /// Number of application bytes before coding.
@@ -53,7 +53,8 @@ impl CodingSnapshot {
             bytes: self.bytes - earlier.bytes,
             wan_bytes: self.wan_bytes - earlier.wan_bytes,
             compression_saved_bytes: self.compression_saved_bytes - earlier.compression_saved_bytes,
-            // A missing chunk takes its saving back.
+            // If the receiver lacks a referenced chunk, the saving is subtracted again, so this
+            // counter can decrease.
             deduplication_saved_bytes: self
                 .deduplication_saved_bytes
                 .saturating_sub(earlier.deduplication_saved_bytes),
@@ -61,7 +62,8 @@ impl CodingSnapshot {
         }
     }
 
-    /// Returns the part of this increase for `part` of `whole` moved bytes.
+    /// Returns the counts multiplied by `part` and divided by `whole`. `part` and `whole` are
+    /// numbers of moved bytes.
     #[must_use]
     pub fn share(&self, part: u64, whole: u64) -> Self {
         let of = |count: u64| {
@@ -80,7 +82,7 @@ impl CodingSnapshot {
 
 impl CodingCounters {
     /// Adds a part of the counts of a stream that carries several transfers. The counters of all
-    /// transfers already contain them.
+    /// transfers already contain these counts.
     pub(crate) fn add_part(&self, part: &CodingSnapshot) {
         self.of_transfer.add(part);
     }

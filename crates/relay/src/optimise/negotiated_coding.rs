@@ -35,7 +35,7 @@ pub(crate) struct DedupContext {
     /// A stream of the session. Requests for chunks reach the same process of the peer as this
     /// stream.
     pub(crate) beside: StreamKey,
-    /// Identifies one direction of the data connection: the direction in which this gateway sends.
+    /// Identifies the direction of the data connection in which this gateway sends.
     pub(crate) key: ReferenceKey,
 }
 

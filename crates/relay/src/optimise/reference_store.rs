@@ -27,7 +27,7 @@ use tokio::{
 use super::{CodingCounters, DedupContext};
 use crate::truncation::SessionKey;
 
-/// Identifies one direction of a data connection: the direction in which this gateway sends.
+/// Identifies the direction of a data connection in which this gateway sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ReferenceKey {
     pub(crate) session: SessionKey,
@@ -64,7 +64,7 @@ struct State {
     chunks: VecDeque<Bytes>,
     outstanding_bytes: usize,
     recent: RecentAcknowledgements,
-    /// Whether the receiver has acknowledged nothing for too long. The sender then sends bytes
+    /// Whether the receiver has sent no acknowledgement for too long. If so, the sender sends bytes
     /// instead of references.
     is_stalled: bool,
     missing: u64,
@@ -126,8 +126,8 @@ impl ReferenceStore {
         stream
     }
 
-    /// Handles the end of a stream. `is_finished` is set if the stream ended without a reset. The
-    /// store then keeps the chunks that the receiver may still request.
+    /// Handles the end of a stream. `is_finished` is set if the stream ended without a reset. In
+    /// this case, the store keeps the chunks that the receiver may still request.
     fn end(&self, key: ReferenceKey, stream: &Arc<StreamReferences>, is_finished: bool) {
         let mut streams = lock(&self.streams);
         let is_known = streams
@@ -399,17 +399,17 @@ const OUTSTANDING_MAX_BYTES: usize = 256 * 1024 * 1024;
 /// second.
 const OUTSTANDING_OF_STREAM_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Number of missing chunks from which the sender compares them with all referenced chunks. If more
-/// than half of the referenced chunks were missing, the receiver has a different store. Each
-/// reference then costs a round trip, so the sender stops sending references.
+/// Minimum number of missing chunks before the sender can stop sending references. The sender stops
+/// if more than half of all referenced chunks were missing. The receiver then has a different
+/// store, and each reference costs a round trip.
 const MISSING_LEAST: u64 = 256;
 
 /// Maximum number of outstanding bytes before the receiver's first acknowledgement. 4 MiB
 /// correspond to about three lists.
 const BOUND_MIN_BYTES: usize = 4 * 1024 * 1024;
 
-/// Number of outstanding bytes above which a stream waits. One further list may exceed this limit,
-/// but the sum stays below [`OUTSTANDING_OF_STREAM_MAX_BYTES`].
+/// Limit for the outstanding bytes of a stream. Above this limit, the stream waits. One further
+/// list may exceed the limit, but the sum stays below [`OUTSTANDING_OF_STREAM_MAX_BYTES`].
 const BOUND_MAX_BYTES: usize = 48 * 1024 * 1024;
 
 /// Period for which [`RecentAcknowledgements`] counts acknowledged bytes. The period is longer than

@@ -267,7 +267,8 @@ fn fill(bytes: &mut [u8]) {
 }
 
 /// Maximum number of bytes that wait to be written to the disk. At 1 Gbit/s, 125 MB arrive per
-/// second. If chunks arrive faster than the disk writes, the gateway does not store them.
+/// second. If this queue is full because the disk is slow, the gateway does not store further
+/// chunks.
 const QUEUE_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// Pause between a failed file operation and the next attempt. A full disk may have free space

@@ -125,7 +125,7 @@ impl StreamDecoder {
         }
     }
 
-    /// Accepts further parts of the stream after each end.
+    /// Makes the decoder accept further parts of the stream after the end of a part.
     #[must_use]
     pub fn with_parts(mut self) -> Self {
         self.decoder = self.decoder.with_parts();
@@ -318,8 +318,8 @@ impl StreamDecoder {
         if let (Some(store), Some((name, bytes))) = (self.store(), chunk)
             && !store.has(&name)
         {
-            // A chunk is a part of a larger buffer, which must not stay in memory until the disk
-            // has written it.
+            // A chunk is a part of a larger buffer. Without the copy, that buffer would stay in
+            // memory until the chunk is on the disk.
             store.put(name, Bytes::copy_from_slice(&bytes));
         }
     }

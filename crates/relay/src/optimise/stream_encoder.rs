@@ -15,8 +15,8 @@ use optimiser::{
 
 use super::{CodingCounters, StreamCoding, reference_store::ReferenceTracker};
 
-/// Encoder of the bytes of one direction of a stream. It measures the time of the coding and of the
-/// waits, which determine the compression level.
+/// Encoder of the bytes of one direction of a stream. It measures the times of coding and of
+/// waiting. These times determine the compression level.
 #[derive(Debug)]
 pub struct StreamEncoder {
     encoder: Encoder,
@@ -47,7 +47,8 @@ pub enum FlushDelay {
     Dialogue,
     /// A short wait. The bytes of a file arrive without longer pauses.
     File,
-    /// A wait of the same kind, but shorter. Requests of a client may follow the bytes of a file.
+    /// A short wait, at most as long as for a file. Requests of a client may follow the bytes of a
+    /// file.
     Stream,
 }
 
@@ -55,7 +56,8 @@ impl FlushDelay {
     fn time(self, is_among_known: bool) -> Duration {
         match self {
             Self::Dialogue => Duration::ZERO,
-            // The rest of a chunk, or of a list, is worth a longer wait than better compression.
+            // Among known chunks, the writer waits longer, because a complete chunk or list saves
+            // more bytes than better compression.
             Self::File if is_among_known => Duration::from_millis(100),
             Self::Stream if is_among_known => Duration::from_millis(20),
             Self::File | Self::Stream => Duration::from_millis(5),
@@ -90,8 +92,8 @@ impl StreamEncoder {
         self.frames.is_empty()
     }
 
-    /// Records that the application's bytes are there, and that only [`has_room`](Self::has_room)
-    /// is awaited.
+    /// Records that bytes of the application are available, and that the caller waits only for
+    /// [`has_room`](Self::has_room).
     pub fn start_room_wait(&mut self) {
         if self.room_wait_since.is_none() {
             self.source = self.idle_since.elapsed();

@@ -4,7 +4,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
-/// A file without a name that holds the newest bytes of a longer file.
+/// An unnamed file that holds the newest bytes of a longer file.
 #[derive(Debug)]
 pub(super) struct RingFile {
     file: File,

@@ -37,7 +37,7 @@ pub(crate) struct RecentTransfer {
     /// path was unknown.
     ///
     /// For a download, the value is a lower bound. This gateway does not measure the loss of
-    /// packets from the peer, so the formula assumes none.
+    /// packets from the peer, so the formula assumes no loss.
     plain_tcp_s: Option<f64>,
 }
 

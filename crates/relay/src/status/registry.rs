@@ -85,8 +85,8 @@ impl DirectionMeter {
         self.bytes.load(Relaxed)
     }
 
-    /// Returns whether this direction has waited longer for TCP than for the link. The function
-    /// ignores the present wait.
+    /// Whether this direction has spent more time on waiting for TCP than on waiting for the link.
+    /// The function ignores the present wait.
     fn waited_for_tcp(&self) -> bool {
         self.tcp_ns.load(Relaxed) > self.link_ns.load(Relaxed)
     }
@@ -206,7 +206,8 @@ impl OpenTransfer {
         &self.entry.coding_counters
     }
 
-    /// Adds the coding of this transfer on a stream that carries several transfers.
+    /// Adds `part`, the share of this transfer in the coding of a stream that carries several
+    /// transfers.
     pub fn add_coding(&self, part: &CodingSnapshot) {
         self.entry.coding_counters.add_part(part);
     }
@@ -375,8 +376,8 @@ impl Registry {
     pub fn new(log: TransferLog) -> Arc<Self> {
         Arc::new(Self {
             started: SystemTime::now(),
-            // No other process uses the same numbers, because a page may still show numbers of an
-            // earlier process. JavaScript represents the numbers exactly.
+            // A page may still show numbers of an earlier process, so each process uses other
+            // numbers. JavaScript represents the numbers exactly.
             next: AtomicU64::new(time::unix_s(SystemTime::now()) * 1_000_000),
             transfers: Mutex::default(),
             sessions_open: AtomicU64::new(0),
@@ -495,7 +496,7 @@ impl Registry {
         lock(&self.recent).record_path(peer, path);
     }
 
-    /// Returns the transfers that match the search, among the latest finished transfers.
+    /// Searches the latest finished transfers. Returns the transfers that match the search.
     pub fn recent(&self, search: &TransferSearch) -> FoundTransfers {
         lock(&self.recent).find(search)
     }

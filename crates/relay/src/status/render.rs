@@ -535,8 +535,8 @@ pub fn final_path(path: &str) -> &str {
 }
 
 impl TransferRecord {
-    /// Whether the record contains no names. The gateway removes all names from its answers at the
-    /// admin address.
+    /// Whether all names are missing from the record. The gateway removes all names from its
+    /// answers at the admin address.
     fn is_without_names(&self) -> bool {
         self.user.is_empty() && self.path.is_empty()
     }

@@ -23,7 +23,7 @@ pub struct StoreTerms {
     pub tenant: String,
     /// Whether the far gateway may send references to chunks, too.
     pub downloads: bool,
-    /// Parameters by which the gateway proposes to cut bytes into chunks.
+    /// Parameters that the gateway proposes for cutting bytes into chunks.
     pub cutting: CutParameters,
 }
 
@@ -44,7 +44,7 @@ impl CodingOffer {
         body
     }
 
-    /// Decodes an offer from a message of the type `kind` of a service.
+    /// Decodes an offer from the message of a service. The message has the type `kind`.
     ///
     /// # Errors
     /// [`BodyError`] if the bytes are not an offer.
@@ -63,7 +63,7 @@ impl CutParameters {
         body
     }
 
-    /// Decodes the parameters from a message of the type `kind` of a service.
+    /// Decodes the parameters from the message of a service. The message has the type `kind`.
     ///
     /// # Errors
     /// [`BodyError`] if the bytes are not such parameters.

@@ -45,7 +45,7 @@ pub enum Service {
         /// Server of the session.
         target: HostPort,
         /// Number and line of the client's `USER name` command. `None` if the client does not name
-        /// its server. The client then receives the server's own greeting.
+        /// its server. In this case, the client receives the server's own greeting.
         logon: Option<(CommandId, Vec<u8>)>,
         /// Session mode. In fast mode, the far gateway may send commands before the client sends
         /// them.
@@ -136,8 +136,8 @@ pub enum FarMessage {
     Session(MessageToNear),
     /// Report of a transfer's bottleneck, as measured at the far gateway.
     Waiting(TransferId, TransferBottleneck),
-    /// Report of the bytes of an upload that the server has accepted. Protocol version 5 uses this
-    /// message instead of grants.
+    /// Report of the number of bytes that the server has accepted in an upload. Protocol version 5
+    /// uses this message instead of grants.
     Delivered(TransferId, DeliveryReport),
     /// Grant of an upload: the maximum number of bytes in flight.
     Granted(TransferId, Grant),
@@ -438,6 +438,6 @@ fn endpoint(reader: &mut Reader<'_>) -> Result<HostPort, BodyError> {
 }
 
 /// Type of the [`StreamHello`] of an FTP session. The type is the same in all protocol versions. A
-/// gateway of another version can therefore detect whether the peer understands a reply on the
-/// stream. On a stream of raw bytes, the reply would be treated as data.
+/// gateway of any version therefore recognises such a stream, and may send a reply on it. On a
+/// stream of raw bytes, the peer would treat a reply as data.
 const FTP_SESSION: u8 = 2;

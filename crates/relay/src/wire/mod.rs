@@ -159,7 +159,7 @@ impl MessageDecoder {
         self.buffer.freeze()
     }
 
-    /// Whether no incomplete message is buffered, so that the stream may end.
+    /// Whether the buffer is empty. If it contains an incomplete message, the stream must not end.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }

@@ -167,7 +167,7 @@ impl Client {
         SocketAddr::from((ip, u16::from_be_bytes([numbers[4], numbers[5]])))
     }
 
-    /// Listens on a port for an active data connection, and sends its address to the session.
+    /// Listens for an active data connection, and sends the address of the listener to the session.
     async fn active(&mut self, network: &PipeNetwork) -> PipeListener {
         let listener = network.listen().expect("a port");
         let [high, low] = listener.local_addr().port().to_be_bytes();

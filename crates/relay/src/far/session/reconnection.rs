@@ -2,7 +2,7 @@
 //!
 //! The session opens another connection if the server supports only TLS 1.3. The session also opens
 //! another connection if a prefetched command made the server end the session or stay silent. The
-//! gateway sends a prefetched command before any client request.
+//! gateway sends a prefetched command before any client requests it.
 
 use std::{io, sync::Arc};
 

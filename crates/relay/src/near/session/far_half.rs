@@ -143,9 +143,9 @@ impl Session {
     }
 
     /// Restarts the session in the older protocol version that the far gateway has named in its
-    /// refusal, and repeats the commands already sent. A session that has requested a data
-    /// connection is not restarted. In any case, the next session starts with that version. Returns
-    /// whether a restart was attempted. If so, the caller must ignore `message`.
+    /// refusal. Repeats the commands already sent. Does not restart a session that has requested a
+    /// data connection. The next session always starts with the older version. Returns whether a
+    /// restart was attempted. If so, the caller must ignore `message`.
     async fn restart_session(&mut self, message: &MessageToNear) -> bool {
         let (MessageToNear::Refused { text, .. }, Some(far)) = (message, &mut self.far) else {
             return false;
@@ -401,8 +401,9 @@ pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// greeting.
 const EARLY_COMMANDS_MAX: usize = 64;
 
-/// If no message arrives from the far gateway for this time, the near gateway first checks the
-/// peer. A peer that is not up at a check counts as down.
+/// Time without a message from the far gateway until the near gateway checks the peer for the first
+/// time. The next constant is the interval between checks. A peer that is not up at a check counts
+/// as down.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 const SILENCE_CHECK: Duration = Duration::from_secs(1);
 
