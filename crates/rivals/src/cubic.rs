@@ -147,8 +147,8 @@ impl Law for Cubic {
 }
 
 impl Exit {
-    /// Returns whether slow start must end, because the least round-trip time of this round clearly
-    /// exceeds the least round-trip time of the previous round.
+    /// Returns whether slow start must end. It must end if the least round-trip time of this round
+    /// clearly exceeds the least round-trip time of the previous round.
     fn is_due(&mut self, delivery: &Delivery, window: f64) -> bool {
         if delivery.delivered_before >= self.round_ends_at {
             self.round_ends_at = delivery.delivered;

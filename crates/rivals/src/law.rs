@@ -8,7 +8,7 @@ use std::time::Duration;
 pub trait Law: Send + std::fmt::Debug {
     /// Called when an acknowledgement has arrived.
     fn on_delivery(&mut self, delivery: &Delivery);
-    /// Called when the first loss since the end of the last recovery is detected.
+    /// Called when the sender detects the first loss since the last recovery ended.
     fn on_loss(&mut self, in_flight: u64, now: Duration);
     /// Called when the recovery ends. At this time, all segments that were sent before the
     /// detection of the loss have been delivered.

@@ -124,8 +124,8 @@ impl Receiver {
     }
 }
 
-/// Maximum delay of an acknowledgement. The value is the lower limit of this delay in Linux. The
-/// standard permits up to 500 ms.
+/// Time after which the receiver sends a delayed acknowledgement. In Linux, this time is 40 ms or
+/// more. The standard permits up to 500 ms.
 const ACK_DELAY_MAX: Duration = Duration::from_millis(40);
 
 #[cfg(test)]
