@@ -75,7 +75,7 @@ pub enum TransferEvent {
     },
 }
 
-/// Reason why a half ends its session. A peer has violated the protocol.
+/// Violation of the protocol by a peer, after which a half ends its session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SftpError {
@@ -85,7 +85,7 @@ pub enum SftpError {
     /// The client did not begin with INIT, or sent it twice, or requested a version below 3.
     #[error("the SFTP client sent packet type {0} in place of its first packet")]
     NoInit(u8),
-    /// The server's first packet was not VERSION, or contained another version than 3.
+    /// The server's first packet was not VERSION, or its version was not 3.
     #[error("the SFTP server does not speak version 3")]
     NoVersion,
     /// The body of a packet is not valid for its type.

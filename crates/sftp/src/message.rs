@@ -27,14 +27,14 @@ pub enum ToFar {
         /// Request of the client.
         packet: Rope,
     },
-    /// OPEN or OPENDIR. A [`ToNear::Reply`] follows. If it contains a handle, the number of the
-    /// request becomes the number of the handle.
+    /// OPEN or OPENDIR. A [`ToNear::Reply`] follows. If this reply contains a handle, the number of
+    /// the request becomes the number of the handle.
     Open {
         /// Number of the request.
         request: u64,
         /// Number of bytes that the far half may read ahead. Zero disables read-ahead.
         credit_bytes: u64,
-        /// Whether the near half has already answered the OPEN. If the OPEN then fails, all
+        /// Whether the near half has already answered the OPEN. If so, and the OPEN fails, all
         /// requests with its handle, up to CLOSE, have the same answer.
         is_early: bool,
         /// Request of the client.
@@ -124,7 +124,7 @@ pub enum ToNear {
         /// Number of the request.
         request: u64,
     },
-    /// Bytes of a file that the far half has read ahead, in order. For a folder, the data is one
+    /// Bytes that the far half has read ahead from a file, in order. For a folder, the data is one
     /// NAME packet.
     ReadAhead {
         /// Number of the handle.

@@ -10,7 +10,7 @@ use crate::Rope;
 #[derive(Debug, Default)]
 pub(crate) struct PacketQueue {
     pieces: VecDeque<Bytes>,
-    /// Small pieces after all others, joined.
+    /// Small pieces, joined into one. They follow all other pieces of the queue.
     joined: BytesMut,
     len: usize,
 }

@@ -22,7 +22,7 @@ impl Rope {
         self.len
     }
 
-    /// Returns whether the rope has no bytes.
+    /// Returns whether the rope is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

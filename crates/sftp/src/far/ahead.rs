@@ -11,8 +11,8 @@ pub(super) enum ReadAhead {
     Folder(FolderReadAhead),
 }
 
-/// READs that the far half sends for a file ahead of the client. The server may answer them in any
-/// order.
+/// READs that the far half sends for a file before the client requests the bytes. The server may
+/// answer them in any order.
 #[derive(Debug)]
 pub(super) struct FileReadAhead {
     /// Number of the read-ahead.
@@ -150,13 +150,13 @@ impl FileReadAhead {
     }
 }
 
-/// READDIRs that the far half sends for a folder ahead of the client.
+/// READDIRs that the far half sends for a folder before the client requests the entries.
 #[derive(Debug)]
 pub(super) struct FolderReadAhead {
     /// Number of the read-ahead.
     pub(super) run: u32,
-    /// Number of bytes that may still be read. The last answer may exceed this number, so it can
-    /// become negative.
+    /// Number of bytes that may still be read. The number can become negative, because the last
+    /// answer may exceed it.
     credit_bytes: i64,
     is_outstanding: bool,
 }
@@ -177,7 +177,7 @@ impl FolderReadAhead {
         self.credit_bytes = self.credit_bytes.saturating_add(credit_bytes);
     }
 
-    /// Returns whether the next READDIR is due. The caller then sends it.
+    /// Returns whether the next READDIR is due. If so, the caller sends it.
     pub(super) fn takes_turn(&mut self) -> bool {
         let is_due = self.credit_bytes > 0 && !self.is_outstanding;
         self.is_outstanding |= is_due;

@@ -4,8 +4,8 @@
 //! and messages for the near half. After each input, the caller takes as many outputs as its
 //! channels have room for.
 //!
-//! The caller must pass messages only while [`SftpFar::wants_near_messages`] is true, and bytes
-//! of the server only while [`SftpFar::wants_server_bytes`] is true.
+//! The caller may pass messages only while [`SftpFar::wants_near_messages`] is true, and bytes of
+//! the server only while [`SftpFar::wants_server_bytes`] is true.
 //!
 //! The near half may have answered WRITEs that the server has not confirmed yet. For the client,
 //! these WRITEs are complete. Any other request therefore waits until the server has confirmed all
@@ -115,12 +115,12 @@ pub struct SftpFar {
     sent: HashMap<u32, SentRequest>,
     next_id: u32,
     handles: HashMap<u64, OpenHandle>,
-    /// OPENs that the near half has answered, and the server has not.
+    /// OPENs that the near half has already answered, but the server has not.
     opening: HashSet<u64>,
     /// STATUS packets of OPENs that the near half has answered and that have failed at the server.
     /// The key is the number of the handle.
     failed: HashMap<u64, Rope>,
-    /// Handles with a read-ahead, in turns.
+    /// Handles with a read-ahead, in the order of their turns.
     turns: VecDeque<u64>,
     /// WRITEs that the server has not confirmed yet.
     unconfirmed_writes: usize,
@@ -290,7 +290,8 @@ impl SftpFar {
         is_opening || (is_ordered && self.unconfirmed_writes > 0)
     }
 
-    /// Executes messages whose earlier WRITEs the server has confirmed.
+    /// Executes delayed messages in order. Stops at the first message that must still wait for the
+    /// server.
     fn execute_delayed(&mut self) -> Result<(), SftpError> {
         while let Some(message) = self.delayed.front() {
             if self.waits(message) {
@@ -400,8 +401,8 @@ impl SftpFar {
         }
     }
 
-    /// Answers a request with a handle if the OPEN of this handle has failed. Returns whether the
-    /// OPEN has failed.
+    /// Answers a request that contains a handle, if the OPEN of this handle has failed. Returns
+    /// whether the OPEN has failed.
     fn answers_failed(&mut self, request: u64, handle: u64) -> bool {
         let packet = self.failed.get(&handle).cloned();
         let has_failed = packet.is_some();
@@ -435,7 +436,7 @@ impl SftpFar {
         }
         let code = FieldReader::new(kind, body.clone()).u32();
         let packet = match (kind, code) {
-            // No OPEN succeeds without a handle.
+            // A successful OPEN returns a handle, so a STATUS of success is a violation.
             (kind::STATUS, Ok(code)) if code == StatusCode::OK.0 => {
                 return Err(SftpError::AnswerType(kind));
             }
@@ -552,33 +553,33 @@ fn joined(kind: u8, body: Rope) -> Rope {
     packet
 }
 
-/// Length of a READ in bytes at a server that states no limit. Every server permits this length,
+/// Length, in bytes, of a READ at a server that states no limit. Every server permits this length,
 /// because packets may have 34,000 bytes (section 3 of the draft).
 const READ_DEFAULT: u32 = 32 * 1024;
 
 /// Maximum length of a READ in bytes: OpenSSH's limit.
 const READ_MAX: u32 = 255 * 1024;
 
-/// Minimum length of a READ in bytes, against servers with absurd limits.
+/// Minimum length of a READ in bytes. It replaces absurdly low limits of servers.
 const READ_MIN: u32 = 1024;
 
 /// Length in bytes up to which a packet is copied into one piece.
 const JOINED_MAX: usize = 1024;
 
-/// Maximum number of files whose OPEN the near half has answered and whose OPEN has then failed.
+/// Maximum number of OPENs that failed at the server after the near half had answered them.
 const FAILED_MAX: usize = 4096;
 
 /// Maximum length in bytes of the STATUS packet that is stored for a failed OPEN.
 const FAILED_PACKET_MAX: usize = 1024;
 
-/// Number of bytes for the server above which the half takes no messages.
+/// Limit for the queued bytes to the server. Above this limit, the half takes no messages.
 const SERVER_QUEUE_MAX: usize = 4 << 20;
 
-/// Number of bytes in the queue for the near half up to which the far half always takes bytes of
-/// the server.
+/// Length of the queue for the near half in bytes. Up to this length, the far half always takes
+/// bytes of the server.
 const NEAR_QUEUE_MIN: u64 = 1 << 20;
 
-/// Number of bytes in delayed messages above which the half takes no messages.
+/// Limit for the bytes in delayed messages. Above this limit, the half takes no messages.
 const DELAYED_MAX: usize = 4 << 20;
 
 /// Maximum number of outstanding requests. The near half has fewer.

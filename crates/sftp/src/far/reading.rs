@@ -23,7 +23,7 @@ impl SftpFar {
         let malformed = SftpError::MalformedPacket(kind::HANDLE);
         let handle = FieldReader::new(kind::HANDLE, body).handle();
         let open = OpenHandle {
-            // The handle is copied, so that it does not keep the whole packet in memory.
+            // Without the copy, the handle would keep the whole packet in memory.
             handle: Bytes::copy_from_slice(&handle.map_err(|_| malformed)?),
             read_ahead: None,
             stopped_run: None,
@@ -247,5 +247,5 @@ fn no_data() -> Rope {
     packet.into()
 }
 
-/// Number of outstanding requests above which read-ahead pauses.
+/// Limit for the number of outstanding requests. Above this limit, read-ahead pauses.
 const AHEAD_SENT_MAX: usize = SENT_MAX / 2;

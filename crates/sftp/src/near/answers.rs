@@ -205,8 +205,8 @@ impl SftpNear {
         Ok(())
     }
 
-    /// Accepts the failure of an OPEN or OPENDIR. Repeats the request if a request that was sent
-    /// ahead of the client may be the reason.
+    /// Accepts the failure of an OPEN or OPENDIR. Repeats the OPEN or OPENDIR if another request,
+    /// sent ahead of the client, may have caused the failure.
     fn refused(&mut self, (id, retry): (u32, Retry), opening: Opening, packet: Rope) {
         let retry = match retry {
             Retry::Always(retry) => Some(retry),

@@ -1,9 +1,9 @@
-//! Files that the client opens for an upload, and whose OPEN the near half answers before the
-//! server does.
+//! Files that the client opens for an upload. The near half answers the OPEN of such a file before
+//! the server does.
 //!
-//! The answer to CLOSE reports a failure of such an OPEN and of all its WRITEs. The near half gives
-//! such an answer only if all WRITEs have early answers, and only to clients that check the answer
-//! to CLOSE. OpenSSH's `sftp` and `scp` do so, except for `scp -3` between two servers.
+//! The answer to CLOSE reports a failure of such an OPEN and of all its WRITEs. The near half
+//! answers an OPEN early only if all WRITEs have early answers, and only for clients that check the
+//! answer to CLOSE. OpenSSH's `sftp` and `scp` do so, except for `scp -3` between two servers.
 //! Other programs use OpenSSH's `ssh` as their transport, and some of them ignore the answer to
 //! CLOSE. The near half recognises `sftp` and `scp` by their first request, `limits@openssh.com`.
 //!
@@ -28,7 +28,7 @@ use crate::{
 /// State of early answers to OPEN.
 #[derive(Debug, Default)]
 pub(super) struct EarlyOpens {
-    /// Whether the client checks the answers to CLOSE. `None` before its first request.
+    /// Whether the client checks the answers to CLOSE. `None` before the client's first request.
     checks_close: Option<bool>,
     /// Path of the folder of the last upload that the server has opened.
     folder: Option<Bytes>,
@@ -68,7 +68,7 @@ impl SftpNear {
             && !self.names.contains_key(&early_name(self.outbox.next_number()))
     }
 
-    /// Answers an OPEN before the server does, and sends it.
+    /// Answers an OPEN before the server does, and sends the OPEN to the far half.
     pub(super) fn open_early(&mut self, id: u32, path: &[u8], packet: Rope) {
         let path = Bytes::copy_from_slice(path);
         let handle = self.outbox.register(PendingRequest::EarlyOpen { path });
@@ -108,7 +108,7 @@ impl SftpNear {
             }
             return Ok(());
         }
-        // No OPEN succeeds without a handle.
+        // A successful OPEN returns a handle, so a STATUS of success is a violation.
         if !is_status(&packet) || outcome(&packet).is_ok() {
             return Err(SftpError::AnswerType(kind_of(&packet)));
         }
@@ -123,7 +123,7 @@ impl SftpNear {
         Ok(())
     }
 
-    /// Records that a handle that the near half has created is closed.
+    /// Records that a handle of the near half has been closed.
     pub(super) fn early_open_closed(&mut self) {
         self.early_opens.handles -= 1;
     }
@@ -146,7 +146,7 @@ impl SftpNear {
     }
 
     /// Returns the number of the handle in a packet, the position of the handle, and the packet
-    /// without it. Returns `None` if the handle is from the server.
+    /// without the handle. Returns `None` if the handle is from the server.
     fn split_early_handle(&self, packet: &Rope) -> Option<(u64, u32, Rope)> {
         if self.early_opens.handles == 0 {
             return None;
@@ -165,7 +165,8 @@ impl SftpNear {
 }
 
 /// Returns the position of the handle in a packet, and the handle. Returns `None` if the packet has
-/// no handle, or if its answer does not depend on a file that is open for writing alone.
+/// no handle. Also returns `None` if the answer to the packet does not depend on a file that is
+/// open only for writing.
 fn handle_field(packet: Rope) -> Option<(usize, Bytes)> {
     let mut fields = FieldReader::new(0, packet);
     let kind = fields.u8().ok()?;

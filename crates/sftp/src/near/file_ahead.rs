@@ -55,10 +55,10 @@ pub(super) struct FileReadAhead {
     /// Offsets of READs that the near half has answered with the end of the file. A client that
     /// repeats such a READ waits for the file to grow.
     ends_given: HashSet<u64>,
-    /// READs in sequence since the read-ahead stopped.
+    /// Number of READs in sequence since the read-ahead stopped.
     sequential: u32,
-    /// Number of stops of the read-ahead. Each stop doubles the number of READs in sequence that
-    /// the next start requires.
+    /// Number of times that the read-ahead has stopped. Each stop doubles the number of sequential
+    /// READs that the next start requires.
     stops: u32,
 }
 
@@ -328,7 +328,7 @@ impl FileReadAhead {
             }
             if read.offset >= self.arrived_end {
                 if self.state == ReadAheadState::AtFailure {
-                    // The READ is passed on, so that the server itself states its failure.
+                    // The READ is passed on, so that the server itself reports the failure.
                     return self.stop(outbox);
                 }
                 self.waiting.remove(&(end, order));
@@ -379,8 +379,8 @@ impl FileReadAhead {
     fn skip(&mut self, offset: u64) {
         while let Some(first) = self.pieces.first_entry() {
             let end = first.key() + first.get().len() as u64;
-            // A READ that waits ends behind the last byte that has arrived. It may need up to
-            // `READ_MAX` bytes before that.
+            // A waiting READ ends after the last byte that has arrived. The READ may still need up
+            // to `READ_MAX` bytes before that byte.
             if end > offset || end > self.arrived_end.saturating_sub(READ_MAX.into()) {
                 break;
             }
@@ -429,7 +429,7 @@ const READ_MAX: u32 = 255 * 1024;
 /// that waits can always be answered.
 pub(super) const WINDOW_MIN: u64 = 1 << 20;
 
-/// Number of bytes by which a READ may be ahead of the earlier READs: 16 READs of 255 KiB.
+/// Maximum distance of a READ ahead of the earlier READs, in bytes: 16 READs of 255 KiB.
 const REORDERED_MAX: u64 = 16 * READ_MAX as u64;
 
 /// Number of READs in sequence before a stopped read-ahead starts again.
@@ -439,5 +439,5 @@ const SEQUENTIAL_MIN: u32 = 4;
 /// part of a window.
 const GRANTS_PER_WINDOW: u64 = 16;
 
-/// Maximum number of READs that are answered by the end of the file without the server.
+/// Maximum number of READs that the near half itself answers with the end of the file.
 const ENDS_GIVEN_MAX: usize = 1024;

@@ -38,7 +38,7 @@ impl OpenHandle {
         }
     }
 
-    /// Creates the state of a file that the server has opened ahead of the client.
+    /// Creates the state of a file that the server has opened before the client requested it.
     pub(super) fn prepared(file: FileReadAhead) -> Self {
         Self {
             is_reported: false,

@@ -36,7 +36,7 @@ pub(super) enum Usage {
     Unlisted,
     /// The request is the first one of its kind in the folder.
     First {
-        /// Whether no earlier entry in this order suits requests of this kind.
+        /// Whether the entry is the first one for requests of this kind, in one of the two orders.
         is_start: bool,
     },
     /// The request concerns the entry of the last request, or an entry a little before that entry.
@@ -196,7 +196,7 @@ impl Listings {
         usage
     }
 
-    /// Returns the entries that a client may use after the entry at `path`, in order.
+    /// Returns, in order, the entries that a client may use after the entry at `path`.
     pub(super) fn after(&self, kind: ForecastKind, path: &[u8], count: usize) -> Vec<NextEntry> {
         let Some((folder, _)) = self.find(path) else {
             return Vec::new();
@@ -277,7 +277,7 @@ impl Listing {
         }
     }
 
-    /// Returns whether no entry before the position `at` suits requests of this kind.
+    /// Returns true if no entry before the position `at` suits requests of this kind.
     fn is_start(&self, order: Order, at: usize, kind: ForecastKind) -> bool {
         !(0..at).any(|before| self.entry(order, before).suits(kind))
     }
@@ -309,7 +309,7 @@ impl Listing {
 
 impl Entry {
     fn read(fields: &mut FieldReader) -> Result<Self, PacketError> {
-        // The name is copied, so that it does not keep the whole packet in memory.
+        // Without the copy, the name would keep the whole packet in memory.
         let name = Bytes::copy_from_slice(&fields.string()?);
         fields.string()?;
         let attrs = Attrs::read(fields)?;
@@ -336,8 +336,8 @@ const FORMAT: u32 = 0o170_000;
 /// Type of a regular file.
 const REGULAR: u32 = 0o100_000;
 
-/// Maximum step between the entries of two requests that count as in order. Some clients skip
-/// hidden files.
+/// Maximum step between the entries of two requests. After a larger step, the requests do not count
+/// as in order. Some clients skip hidden files.
 const STEP_MAX: usize = 16;
 
 /// Maximum number of folders in memory. A client that copies a tree returns to the folders above.

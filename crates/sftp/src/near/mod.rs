@@ -4,7 +4,7 @@
 //! messages for the far half, and events of transfers. After each input, the caller takes as many
 //! outputs as its channels have room for.
 //!
-//! The caller must pass client bytes only while [`SftpNear::wants_client_bytes`] is true, and
+//! The caller may pass client bytes only while [`SftpNear::wants_client_bytes`] is true, and
 //! messages only while [`SftpNear::wants_far_messages`] is true.
 
 mod answers;
@@ -98,15 +98,15 @@ pub struct SftpNear {
     outbox: Outbox,
     /// Open files and folders, by their numbers.
     handles: HashMap<u64, OpenHandle>,
-    /// Numbers of the handles that the client may use, by the server's handle.
+    /// Numbers of the handles that the client may use. The key is the server's handle.
     names: HashMap<Bytes, u64>,
-    /// Requests that open a file or folder, and that the server has not answered yet.
+    /// Number of unanswered requests that open a file or folder.
     opens: usize,
     /// Bytes of read-ahead for these requests.
     opening_bytes: u64,
     /// Bytes in WRITEs that the server has not confirmed yet.
     unconfirmed_bytes: u64,
-    /// Number of requests so far that may change a file.
+    /// Number of requests that may change a file, counted from the start of the session.
     changes: u64,
     /// Files that may have a read-ahead, by the numbers of their handles.
     read_ahead: BTreeSet<u64>,
@@ -151,9 +151,9 @@ impl SftpNear {
         }
     }
 
-    /// Accepts the time since any fixed moment. The caller states it before each input, and when
-    /// [`SftpNear::next_due`] is due. If the caller never states the time, the age of read-ahead
-    /// has no limit.
+    /// Accepts the time since any fixed moment. The caller states the time before each input, and
+    /// when [`SftpNear::next_due`] is due. If the caller never states the time, the age of
+    /// read-ahead has no limit.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;
         self.expire_prepared();
@@ -322,7 +322,7 @@ impl SftpNear {
         self.outbox.mark_path_change();
     }
 
-    /// Returns the window of a new read-ahead of a file, or 0 if there must be none.
+    /// Returns the window for a new read-ahead of a file, or 0 if no read-ahead may start.
     fn file_window_bytes(&self) -> u64 {
         if self.outbox.has_changes() {
             return 0;
@@ -379,13 +379,14 @@ const END_AGE_MAX: Duration = Duration::from_secs(1);
 /// The READs above this number wait in the channel of the client.
 const PENDING_MAX: usize = 16 * 1024;
 
-/// Memory in bytes of messages for the far half above which the half takes no client bytes.
+/// Memory limit for the queued messages to the far half, in bytes. Above this limit, the near half
+/// takes no client bytes.
 const FAR_QUEUE_MAX: usize = 4 << 20;
 
-/// Number of bytes for the client above which the half takes no input.
+/// Limit for the queued bytes to the client. Above this limit, the half takes no input.
 const CLIENT_QUEUE_MAX: usize = 4 << 20;
 
-/// Number of events above which the half takes no input.
+/// Limit for the number of queued events. Above this limit, the half takes no input.
 const EVENTS_MAX: usize = 16 * 1024;
 
 /// Maximum number of open files and folders. OpenSSH's server has fewer.

@@ -21,7 +21,7 @@ pub(super) struct Outbox {
     requests: HashMap<u64, PendingRequest>,
     /// Numbers of the requests that may change a file.
     changes: HashSet<u64>,
-    /// Numbers of the other requests that may change a path.
+    /// Numbers of the requests that may change a path, except for the numbers in `changes`.
     path_changes: HashSet<u64>,
     next_request: u64,
 }
@@ -57,7 +57,8 @@ pub(super) enum PendingRequest {
         handle: u64,
     },
     Write {
-        /// `None` if the answer to the client does not depend on this request alone.
+        /// Request id, if the server's answer to this request alone determines the answer to the
+        /// client.
         id: Option<u32>,
         handle: u64,
         bytes: u64,
@@ -83,8 +84,8 @@ pub(super) enum Retry {
     /// The near half repeats this packet after any failure, because it has sent the packet before
     /// the client did.
     Always(Rope),
-    /// The near half repeats this packet only if the server may have too few handles, because other
-    /// files were open ahead of the client.
+    /// The near half repeats this packet only if the server may have too few handles. Files that
+    /// the client had not opened yet may have used them.
     WithMoreHandles(Rope),
 }
 
@@ -154,7 +155,7 @@ impl Outbox {
         self.changes.insert(self.next_request);
     }
 
-    /// Returns whether a request that may change a file has no answer yet.
+    /// Returns whether an unanswered request may change a file.
     pub(super) fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
@@ -164,7 +165,7 @@ impl Outbox {
         self.path_changes.insert(self.next_request);
     }
 
-    /// Returns whether a request that may change a path has no answer yet.
+    /// Returns whether an unanswered request may change a path.
     pub(super) fn has_path_changes(&self) -> bool {
         !self.path_changes.is_empty()
     }
@@ -192,7 +193,8 @@ impl Outbox {
         self.send(ToFar::Request { request, packet });
     }
 
-    /// Answers a request by a packet, which has no request id.
+    /// Answers a request by `packet`. The function adds the request id, which `packet` does not
+    /// contain.
     pub(super) fn reply(&mut self, id: u32, mut packet: Rope) {
         let mut kind = [0];
         packet.peek(&mut kind);

@@ -32,18 +32,20 @@ pub(super) struct Prepared {
     requests: HashMap<u64, PreparedRequest>,
     numbers: HashMap<(ForecastKind, Bytes), u64>,
     counts: [usize; KINDS],
-    /// Times and numbers of the requests, in order. Some have been taken or dropped.
+    /// Times and numbers of the requests, in order. Some of these requests have been taken or
+    /// dropped.
     in_order: VecDeque<(Duration, u64)>,
-    /// Number of requests that may be ahead of the client. Zero means that the client uses no files
-    /// in order.
+    /// For each kind, the maximum number of requests ahead of the client. Zero means that the
+    /// client does not use files in order.
     depths: [usize; KINDS],
-    /// Sum of the sizes of the files to open, by the listing.
+    /// Sum of the sizes of the files to open, according to the listing.
     file_bytes: u64,
-    /// Number of OPENs without an answer that have been dropped.
+    /// Number of OPENs that were dropped before their answers arrived.
     dropped_opens: usize,
     /// Maximum number of open handles, as the server states it.
     handles_max: Option<u64>,
-    /// Whether the server has refused to open a file while others were open ahead of the client.
+    /// Whether the server has refused to open a file while other files were open ahead of the
+    /// client.
     is_short_of_handles: bool,
 }
 
@@ -52,7 +54,7 @@ struct PreparedRequest {
     kind: ForecastKind,
     path: Bytes,
     sent_at: Duration,
-    /// Size of the file by the listing, for OPEN.
+    /// Size of the file according to the listing, for OPEN.
     file_bytes: u64,
     state: State,
 }
@@ -134,13 +136,13 @@ impl SftpNear {
         }
     }
 
-    /// Returns whether files that the client has not opened are open at the server, or will be.
+    /// Returns whether the server has opened, or will open, files that the client has not opened.
     pub(super) fn has_prepared_files(&self) -> bool {
         self.prepared.counts[ForecastKind::Open as usize] > 0 || self.prepared.dropped_opens > 0
     }
 
-    /// Closes the files that the server has opened ahead of the client, and opens no others. The
-    /// server may have too few handles.
+    /// Closes the files that the server has opened before the client requested them, and opens no
+    /// others. The server may have too few handles.
     pub(super) fn free_handles(&mut self) {
         self.prepared.is_short_of_handles = true;
         self.drop_prepared();
@@ -235,7 +237,8 @@ impl SftpNear {
             && self.prepared.in_order.len() < IN_ORDER_MAX
     }
 
-    /// Returns whether handles and memory permit to open a file of this size ahead of the client.
+    /// Returns whether there are enough handles and memory to open a file of this size before the
+    /// client requests it.
     fn may_open(&self, file_bytes: u64) -> bool {
         let handles_max = match self.prepared.handles_max {
             None => HANDLES_UNSTATED_MAX,
@@ -390,43 +393,47 @@ pub(super) fn handle_name(packet: &Rope) -> Result<Bytes, SftpError> {
     body.advance(1);
     let name = FieldReader::new(kind::HANDLE, body).handle();
     let name = name.map_err(|_| SftpError::MalformedPacket(kind::HANDLE))?;
-    // The handle is copied, so that it does not keep the whole packet in memory.
+    // Without the copy, the handle would keep the whole packet in memory.
     Ok(Bytes::copy_from_slice(&name))
 }
 
-/// Maximum size in bytes of a file that is opened ahead of the client.
+/// Maximum size in bytes of a file that is opened before the client requests it.
 const FILE_MAX: u64 = 256 * 1024;
 
-/// Maximum total size of these files in bytes. It fills a path of 300 Mbit/s and 200 ms.
+/// Maximum total size, in bytes, of the files that are opened before the client requests them. This
+/// size fills a path of 300 Mbit/s and 200 ms.
 const FILES_MAX: u64 = 8 << 20;
 
-/// Window in bytes of a file that is opened ahead of the client. The window exceeds the maximum
-/// size, so that the end of the file arrives, too.
+/// Window of a file that is opened before the client requests it, in bytes. The window exceeds the
+/// maximum size, so that the end of the file arrives, too.
 const PREPARED_WINDOW: u64 = FILE_MAX + 64 * 1024;
 
 /// Number of requests ahead of the client at the start. Each request that the client then sends
 /// doubles the number.
 const DEPTH_FIRST: usize = 4;
 
-/// Maximum number of requests of a kind ahead of the client.
+/// Maximum number of requests ahead of the client, for each kind of request.
 const DEPTH_MAX: usize = 128;
 
 /// Maximum number of handles at a server that states no limit.
 const HANDLES_UNSTATED_MAX: usize = 48;
 
-/// Time between an answer and the client's request below which more requests are sent ahead.
+/// Threshold for the time between an answer and the client's request. If this time is shorter, the
+/// near half sends more requests ahead.
 const WAIT_SHORT: Duration = Duration::from_millis(250);
 
-/// Time between an answer and the client's request above which fewer requests are sent ahead.
+/// Threshold for the time between an answer and the client's request. If this time is longer, the
+/// near half sends fewer requests ahead.
 const WAIT_LONG: Duration = Duration::from_millis(750);
 
 /// Maximum number of entries in `in_order`.
 const IN_ORDER_MAX: usize = 16 * 1024;
 
-/// Maximum length in bytes of a path in these requests.
+/// Maximum length, in bytes, of the path in a request that the near half sends before the client.
 const PATH_MAX: usize = 4096;
 
-/// Memory in bytes of a request without its path.
+/// Memory, in bytes, of a request that the near half sends before the client. The path needs
+/// further memory.
 const REQUEST_COST: usize = 512;
 
 /// Memory in bytes of an entry in `in_order`.

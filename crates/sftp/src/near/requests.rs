@@ -146,8 +146,8 @@ impl SftpNear {
         })
     }
 
-    /// Prepares the next request, which opens a file. Returns the window of its read-ahead in
-    /// bytes, or 0 if there must be none.
+    /// Prepares the next request, which opens a file. Returns the window for the file's read-ahead
+    /// in bytes, or 0 if no read-ahead may start.
     pub(super) fn begin_open(&mut self, flags: OpenFlags) -> u64 {
         if flags.is_read_only() {
             return self.file_window_bytes();
@@ -163,7 +163,7 @@ impl SftpNear {
     /// Returns the values of an OPEN.
     pub(super) fn opening(&self, path: &[u8], flags: OpenFlags, window_bytes: u64) -> Opening {
         Opening::File {
-            // The path is copied, so that it does not keep the whole packet in memory.
+            // Without the copy, the path would keep the whole packet in memory.
             path: Bytes::copy_from_slice(path),
             direction: if flags.contains(OpenFlags::WRITE) {
                 FileDirection::Upload
@@ -382,9 +382,9 @@ enum Handling {
     Done,
     /// The far half passes on the request, and passes back the answer.
     Relay,
-    /// The same for a request that may change a file.
+    /// The far half relays a request that may change a file.
     RelayChange,
-    /// The same for another request that may change a path.
+    /// The far half relays a request that may change a path, but no bytes of a file.
     RelayPathChange,
     /// The near half may have the answer, or may prepare the next requests.
     Stat(ForecastKind, Bytes),
@@ -433,7 +433,7 @@ const VERSION: u32 = 3;
 /// Maximum window of a folder's read-ahead in bytes: about 30,000 entries.
 const FOLDER_WINDOW_MAX: u64 = 4 << 20;
 
-/// Maximum number of `limits@openssh.com` that wait for the same answer.
+/// Maximum number of `limits@openssh.com` requests that wait for the same answer.
 const LIMITS_WAITING_MAX: usize = 16;
 
 /// Maximum length in bytes of an OPEN that the near half may repeat.

@@ -44,7 +44,7 @@ impl Writes {
     }
 
     /// Returns the failure that all later WRITEs, `fsync@openssh.com` and CLOSE report. Returns
-    /// `None` without early answers, because the answer to each WRITE has then reported its own
+    /// `None` if there are no early answers, because each failed WRITE has then reported its own
     /// failure.
     pub(super) fn reported_failure(&self) -> Option<&Rope> {
         let is_early = self.early != EarlyReplies::Off;
@@ -61,8 +61,8 @@ impl Writes {
         self.failure.get_or_insert(packet);
     }
 
-    /// Accepts a new WRITE. Returns an answer that is due now. Also returns the request id if the
-    /// WRITE is answered only after the server's answer.
+    /// Accepts a new WRITE. Returns the answer that is due now, if there is one. Also returns the
+    /// request id if this WRITE must wait for the server's answer.
     pub(super) fn sent(&mut self, id: u32) -> (Option<WriteAnswer>, Option<u32>) {
         self.unconfirmed += 1;
         match self.early {

@@ -27,7 +27,7 @@ pub enum ExtendedRequest {
         /// Path in the file system.
         path: Bytes,
     },
-    /// `fstatvfs@openssh.com`: reads the properties of an open file's system.
+    /// `fstatvfs@openssh.com`: reads the properties of the file system of an open file.
     FstatVfs {
         /// Handle of the file.
         handle: Bytes,
@@ -134,7 +134,8 @@ impl ExtendedRequest {
         }
     }
 
-    /// Appends the request, and returns the bytes that follow without a copy.
+    /// Appends the request to `packet`. Returns the bytes that follow the request, without copying
+    /// them.
     pub(crate) fn put(&self, packet: &mut Vec<u8>) -> Rope {
         put_string(packet, self.name());
         match self {

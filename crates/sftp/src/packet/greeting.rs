@@ -27,7 +27,7 @@ impl Greeting {
     /// Decodes a packet, which begins with its type.
     ///
     /// # Errors
-    /// [`PacketError`] if the packet is no greeting of this side, or is malformed.
+    /// [`PacketError`] if the packet is no greeting of `source`, or is malformed.
     pub fn decode(source: GreetingSource, packet: Rope) -> Result<Self, PacketError> {
         let mut fields = FieldReader::new(0, packet);
         let kind = fields.u8()?;

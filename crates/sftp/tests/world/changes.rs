@@ -16,7 +16,7 @@ use crate::{
     server::{Server, ServerTraits, text},
 };
 
-/// Time in ms without a READ after which a READ shows the changes of others.
+/// Pause in ms between two READs. After this pause, a READ shows the changes of other programs.
 const AGE_MAX: u64 = 2001;
 
 /// Time in ms after which a READ shows that a file has grown.

@@ -87,7 +87,7 @@ pub(crate) enum Task {
         size: u64,
         has_fsync: bool,
         has_set_stat: bool,
-        /// Whether CLOSE follows the last WRITE without its answer.
+        /// Whether the client sends CLOSE before the answer to the last WRITE.
         closes_at_once: bool,
         /// Whether the client compares the size in the middle of the upload.
         checks_size: bool,
@@ -166,7 +166,7 @@ pub(crate) struct Job {
     confirmed: BTreeSet<(u64, u64)>,
     names: usize,
     has_checked: bool,
-    /// Whether some WRITE failed, or some other request.
+    /// Whether a WRITE or another request failed.
     pub(crate) write_failed: bool,
     pub(crate) failed: bool,
     pub(crate) close_failed: bool,
@@ -243,7 +243,7 @@ impl Job {
         self.failed || self.write_failed
     }
 
-    /// Returns the number of bytes from the start of the file that are confirmed.
+    /// Returns the number of confirmed bytes at the start of the file, up to the first gap.
     fn confirmed_end(&self) -> u64 {
         let mut end = 0;
         for &(offset, piece_end) in &self.confirmed {
@@ -285,7 +285,7 @@ pub(crate) struct Client {
     next_id: u32,
     pub(crate) output: VecDeque<Bytes>,
     pub(crate) output_bytes: usize,
-    /// Fault of the gateways that the client has seen.
+    /// Fault that the client has detected in the gateways.
     pub(crate) fault: Option<String>,
 }
 

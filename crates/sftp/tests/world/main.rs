@@ -3,7 +3,7 @@
 //!
 //! - An upload that has failed in part never appears complete to the client.
 //! - A download has the right bytes, or the client reads a failure.
-//! - A READ returns no byte that is older than a change of the same session before it.
+//! - A READ returns no byte that is older than an earlier change of the same session.
 //! - If the near half requests a file or an attribute before the client does, the answer is at most
 //!   2 s old. It is not older than a change of the same session.
 //! - Each request of the client has one answer.

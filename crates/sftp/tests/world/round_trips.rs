@@ -1,4 +1,4 @@
-//! Round trips of the link that a client waits for.
+//! Number of round trips over the link for which a client waits.
 
 use sftp::EarlyReplies;
 

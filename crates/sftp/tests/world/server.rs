@@ -40,7 +40,7 @@ pub(crate) struct ServerTraits {
     pub(crate) failing_open: Option<u64>,
     /// Maximum number of open handles. Zero means that there is no limit.
     pub(crate) handles_max: usize,
-    /// Time of a packet that the protocol forbids.
+    /// Time at which the server sends a packet that the protocol forbids.
     pub(crate) garbage_at: Option<u64>,
 }
 

@@ -127,7 +127,7 @@ impl Session {
         self.history.entry(path).or_default().push((now, content));
     }
 
-    /// Records a change of the client, which has its answer.
+    /// Records a change of the client after the answer to the change has arrived.
     fn record_own(&mut self, path: Bytes) {
         let content = self.pair.server.files.get(&path).cloned();
         self.record(path.clone(), content);

@@ -19,9 +19,9 @@ pub(crate) struct Setup {
     pub(crate) far: FarSettings,
     pub(crate) delay: u64,
     pub(crate) cut_at: Option<u64>,
-    /// Bytes that the link takes before the other gateway has them.
+    /// Number of bytes that the link can hold before the other gateway receives them.
     pub(crate) link_bytes: usize,
-    /// Bytes that the client takes at each time.
+    /// Number of bytes that the client takes in each step.
     pub(crate) client_rate: usize,
 }
 

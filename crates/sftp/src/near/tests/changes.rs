@@ -1,4 +1,4 @@
-//! Read-ahead of a session that changes files, and its age.
+//! Tests of read-ahead in a session that changes files, and of the maximum age of read-ahead.
 
 use std::time::Duration;
 
