@@ -45,8 +45,8 @@ pub(crate) const IDENTIFICATION: &str = concat!("SSH-2.0-Longhaul_", env!("CARGO
 /// round-trip time of 10 ms. The backpressure of the connection limits the memory.
 pub(crate) const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
-/// Number of messages in the queue of a channel. It is unlimited in practice. If a queue could be
-/// full, the task of the connection would wait for this channel, and all other channels would wait,
+/// Number of messages in the queue of a channel. It is unlimited in practice. If a queue could fill
+/// up, the task of the connection would wait for this channel, and all other channels would wait,
 /// too. The backpressure of the connection limits the queues.
 pub(crate) const CHANNEL_BUFFER: usize = usize::MAX >> 4;
 

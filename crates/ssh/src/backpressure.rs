@@ -3,9 +3,10 @@
 //! The SSH library reopens the window of a channel when data arrives, so windows do not limit the
 //! sender. The gateway therefore stops reading from the connection, which stops all its channels.
 //! In two cases, the gateway continues to read, up to a higher limit. In the first case, one of its
-//! channels waits for a window of the peer. If the peer reads nothing either, both would wait
-//! forever. In the second case, one channel holds bytes and another channel holds none. The reader
-//! of the first channel may have stopped, and the other channel must continue.
+//! channels waits for a window of the peer. If the peer had stopped reading, too, each side would
+//! wait for the other forever. In the second case, one channel holds bytes and another channel
+//! holds none. The reader of the first channel may have stopped, and the other channel must
+//! continue.
 
 use std::{
     io,
@@ -57,7 +58,7 @@ pub(crate) struct HeldBytes {
     request_bytes: AtomicUsize,
 }
 
-/// Failure of a peer that has sent too many requests on one channel.
+/// Error: the peer has sent too many requests on one channel.
 #[derive(Debug)]
 pub(crate) struct TooManyRequests;
 
@@ -146,7 +147,7 @@ impl Backpressure {
         self.held_bytes.load(Ordering::Acquire) > self.limit()
     }
 
-    /// Returns the number of held bytes beyond which the gateway reads no more.
+    /// Returns the limit for held bytes. Above this limit, the gateway stops reading.
     fn limit(&self) -> i64 {
         // Because of this share, a few connections with stopped readers leave memory for other
         // connections.
@@ -357,19 +358,21 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Memory of all requests on one channel, in bytes. An environment of 256 variables fits.
 const REQUESTS_MAX: usize = 1024 * 1024;
 
-/// Bytes of a connection beyond which the gateway usually reads no more. The link has further
-/// buffers, so these bytes must last only for the time between two wake-ups.
+/// Soft limit for the held bytes of a connection. Above this limit, the gateway usually stops
+/// reading. The link has further buffers, so these bytes need to bridge only the time between two
+/// wake-ups.
 const SOFT_LIMIT: i64 = 4 * 1024 * 1024;
 
-/// Bytes of a connection beyond which the gateway reads no more in any case.
+/// Hard limit for the held bytes of a connection. Above this limit, the gateway always stops
+/// reading.
 const HARD_LIMIT: i64 = 64 * 1024 * 1024;
 
 /// Lower bound of the soft limit when the memory of all sessions is short. Each connection can
 /// then still pass on bytes.
 const SOFT_LIMIT_MIN: i64 = 256 * 1024;
 
-/// Lower bound of the limit while a channel waits for a window of the peer. The bytes that precede
-/// a window update at most fill the socket buffers of both sides.
+/// Lower bound of the limit while a channel waits for a window of the peer. The bytes ahead of a
+/// window update always fit into the socket buffers of both sides.
 const WAIT_LIMIT_MIN: i64 = 16 * 1024 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Check of a host key by the settings of the far gateway, for `setup` and `doctor`.
+//! Check of a host key against the settings of the far gateway, for `setup` and `doctor`.
 
 use std::{io, path::Path};
 

@@ -65,7 +65,7 @@ pub async fn fetch_host_key(
     }
 }
 
-/// Returns the ways to log in that a server offers to `user`, such as `password`. An SSH listener
+/// Returns the log-in methods that a server offers to `user`, such as `password`. An SSH listener
 /// of a gateway answers only after the real server has answered.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ impl KnownHostKeys {
         Ok(Self { files })
     }
 
-    /// Checks a host key. Also returns the file whose line the verdict names.
+    /// Checks a host key. Also returns the file that contains the line in the verdict.
     ///
     /// A file that revokes the key takes precedence over all other files. A file that contains the
     /// key takes precedence over files that contain other keys of the server.

@@ -107,9 +107,9 @@ impl ServerKeys {
     }
 }
 
-/// Appends a key of a server that the file does not contain. Existing entries stay unchanged. If
-/// another session has added an entry for the server in the meantime, the function appends nothing,
-/// and returns the verdict by that entry.
+/// Appends the key of a server to a file that does not contain the key yet. Existing entries stay
+/// unchanged. If another session has added an entry for the server in the meantime, the function
+/// appends nothing. The verdict then follows from that entry.
 ///
 /// The file must not be a link. The reason is that `setup` appends as root, and the folder may
 /// belong to the gateway's user.

@@ -26,7 +26,7 @@ pub struct SshListener {
     pub via: Option<usize>,
     /// File with the host key that the gateway presents to clients.
     pub host_key_file: PathBuf,
-    /// Replies to uploads by SFTP that the gateway sends early.
+    /// Rule by which the gateway sends early replies to uploads by SFTP.
     pub early: EarlyReplies,
     /// Ways in which the gateway logs in at the server for a client with a public key, in the order
     /// of preference.
@@ -73,8 +73,8 @@ pub struct FarSsh {
     /// Command that the server runs in place of every program of a user who logs in by a
     /// certificate. `None` permits all programs.
     pub user_ca_force_command: Option<String>,
-    /// Whether the gateway trusts the first host key of a server that `known_hosts` does not
-    /// contain. The gateway then appends this host key to `known_hosts`.
+    /// Whether the gateway trusts the first host key of a server without an entry in `known_hosts`.
+    /// If so, the gateway appends this host key to `known_hosts`.
     pub trust_on_first_use: bool,
 }
 

@@ -31,8 +31,9 @@ impl<'a> NamedTarget<'a> {
 /// Returns the user name at the fixed server `target`. A client may name that server, although the
 /// listener does not need the name.
 ///
-/// # Errors The other server, if the client names one by `%host:port`. No account has a name of
-/// this form, so the client expects a listener that has no fixed server.
+/// # Errors
+/// The named server, if the client names another server in the form `%host:port`. No account has a
+/// name of this form. The client therefore expects a listener that has no fixed server.
 pub(crate) fn user_at<'a>(name: &'a str, target: &HostPort) -> Result<&'a str, HostPort> {
     match NamedTarget::parse(name) {
         Some(named) if named.server == *target => Ok(named.user),

@@ -39,7 +39,7 @@ use crate::{
     wire::session::EndReason,
 };
 
-/// State of a connection to a server that its tasks share.
+/// State that the tasks of a connection to a server share.
 #[derive(Debug)]
 pub(super) struct ServerState {
     pub(super) backpressure: Arc<Backpressure>,
@@ -130,8 +130,8 @@ impl ServerState {
 
 /// Connects to a server that `peer` has requested, exchanges keys, and checks the host key.
 ///
-/// # Errors The reason why there is no connection. After an error, no credential has left this
-/// gateway.
+/// # Errors
+/// The reason why there is no connection. After an error, no credential has left this gateway.
 pub(super) async fn connect(
     relay: &Relay,
     peer: PeerId,
@@ -176,7 +176,7 @@ async fn connect_with(
     };
     let stream = relay.dial(peer, target).await;
     let stream = stream.map_err(|error| {
-        // The sentences name the server.
+        // The error texts name the server.
         failed(match &error {
             DialError::Denied {
                 denied: DialRefusal::NotListed,
@@ -513,7 +513,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Time limit for the key exchange with a server.
 const KEY_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time between the end of a channel and the reason for the end of its connection.
+/// Time limit for the library to report why the connection has ended. The time starts when a
+/// channel ends.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of banners that wait for the near half.

@@ -1,4 +1,4 @@
-//! Log-in at a server, by the credentials of the client.
+//! Log-in at a server with the credentials of the client.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     wire::session::{Method, ToFar, ToNear},
 };
 
-/// Log-in at a server that has not succeeded yet.
+/// Pending log-in at a server.
 pub(super) struct Login {
     pub(super) handle: Handle<ServerHandler>,
     pub(super) banners: mpsc::Receiver<String>,
@@ -139,11 +139,12 @@ impl Login {
         self.outcome(answer.map(interactive_reply))
     }
 
-    /// Returns the reply for the near half to an attempt to log in. The library reports the end of
-    /// the connection as a rejection without methods.
+    /// Returns the reply that the near half receives after a log-in attempt. The library reports
+    /// the end of the connection as a rejection without methods.
     ///
-    /// # Errors The reason why the connection was lost, as a sentence for the user. If the server
-    /// has sent a disconnect message, the attempt counts as rejected, and there is no error.
+    /// # Errors
+    /// The reason why the connection was lost, as a sentence for the user. If the server has sent a
+    /// disconnect message, the attempt counts as rejected, and there is no error.
     fn outcome<E: ToString>(&self, answer: Result<ToNear, E>) -> Result<ToNear, String> {
         let is_lost = match &answer {
             Ok(ToNear::Rejected { methods, .. }) => methods.is_empty() && self.handle.is_closed(),
@@ -236,7 +237,7 @@ impl Login {
         }
     }
 
-    /// Logs in as `user` by the first way that the server accepts. The near gateway has verified
+    /// Logs in as `user` by the first method that the server accepts. The near gateway has verified
     /// that the client has the private key of `key`.
     async fn log_in_by(
         &mut self,
@@ -296,8 +297,8 @@ impl Login {
 /// Waits for an answer of the server.
 ///
 /// # Errors
-/// The reason why there will be no answer, as a sentence for the user. The near half has ended the
-/// session, or the server does not answer in time.
+/// A sentence for the user. The wait fails if the near half has ended the session, the connection
+/// to the server has ended, or no answer arrives in time.
 async fn wait<T>(
     near: &mut NearHalf,
     state: &ServerState,
@@ -396,7 +397,7 @@ fn interactive_reply(response: KeyboardInteractiveAuthResponse) -> ToNear {
     }
 }
 
-/// Rejection that leaves the client all methods.
+/// Rejection after which the client may still use all methods.
 fn rejected() -> ToNear {
     ToNear::Rejected {
         methods: vec![Method::PublicKey, Method::Interactive, Method::Password],
@@ -408,5 +409,5 @@ fn rejected() -> ToNear {
 /// factors wait for people.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Maximum time between the end of the connection and the library's answer.
+/// Time limit for the library's answer. The time starts when the connection has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(1);

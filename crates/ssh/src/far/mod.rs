@@ -28,7 +28,8 @@ use crate::{
     wire::{self, Token},
 };
 
-/// Returns the far halves of SSH sessions and of their channels. They share their sessions.
+/// Returns two services: the far half of SSH sessions, and the far half of their channels. Both
+/// services share one table of open sessions.
 pub fn far_services(settings: FarSsh) -> Vec<Arc<dyn FarService>> {
     far_services_following(watch::Sender::new(settings).subscribe())
 }

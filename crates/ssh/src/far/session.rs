@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// Session with a server, as the streams of its channels find it.
+/// Session with a server. The streams of its channels share this value.
 #[derive(Debug)]
 pub(super) struct ServerSession {
     pub(super) target: HostPort,

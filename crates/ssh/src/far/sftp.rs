@@ -1,5 +1,5 @@
-//! The subsystem `sftp` at the server: the far half of the SFTP session, between the stream of the
-//! channel and the channel of the server.
+//! Far half of an SFTP session. The far half connects the link stream of a channel with the
+//! server's channel, on which the subsystem `sftp` runs.
 
 use std::time::Duration;
 
@@ -296,7 +296,8 @@ fn violation(error: &SftpError) -> SftpEnd {
     SftpEnd::Violation(error.to_string())
 }
 
-/// Memory of the queues of one channel in bytes: requests for the server, and delayed requests.
+/// Memory for the queues of one channel, in bytes. The queues hold requests for the server, and
+/// delayed requests.
 const QUEUES_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Number of bytes that a channel may read ahead of the link when the memory is short.

@@ -138,7 +138,7 @@ fn is_file_name(user: &str) -> bool {
 /// Time for which a certificate is valid. The log-in takes a few seconds.
 const VALIDITY: Duration = Duration::from_secs(120);
 
-/// Time by which the clocks of gateway and server may differ.
+/// Maximum difference between the clocks of gateway and server.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
 
 /// Maximum length of a file with a private key, in bytes.

@@ -1,4 +1,4 @@
-//! Signature of the agent that the client forwards (draft-miller-ssh-agent).
+//! Signature by the agent that the client forwards (draft-miller-ssh-agent).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! State of one client that its tasks share.
+//! State that the tasks of one client share.
 
 use std::{
     net::SocketAddr,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{backpressure::Backpressure, settings::SshListener};
 
-/// State of one client that its tasks share.
+/// State that the tasks of one client share.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) listener: Arc<SshListener>,
@@ -146,7 +146,8 @@ impl Client {
         let _ = logged_in.wait_for(|it| *it).await;
     }
 
-    /// Waits until a client that has logged in has had no channel for `idle_timeout`.
+    /// Waits until the client has logged in, and then until it has had no channel for
+    /// `idle_timeout`.
     pub(super) async fn wait_for_idleness(&self, idle_timeout: Duration) {
         self.wait_for_login().await;
         let mut channels = self.channels.subscribe();

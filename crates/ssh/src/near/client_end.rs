@@ -1,4 +1,4 @@
-//! End of a channel at the client: the output of the program.
+//! The client's side of a channel: the output of the program.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -26,14 +26,14 @@ use crate::{
 pub(super) enum ChannelEnd {
     /// The client has closed the channel, or is gone.
     Client,
-    /// The far half has closed the channel. Its output has reached the client.
+    /// The far half has closed the channel. All output of the channel has reached the client.
     Far,
     /// The link or the server is lost, or the far half cannot open the channel. The text is a
     /// sentence for the user.
     Failed(String),
 }
 
-/// End of a channel at the client.
+/// The client's side of a channel.
 pub(super) struct ClientEnd {
     pub(super) write: ChannelWriteHalf<Msg>,
     pub(super) handle: Handle,
@@ -76,7 +76,8 @@ impl ClientEnd {
         }
     }
 
-    /// Passes on a message of the far half. Returns the end of the channel if it ends.
+    /// Passes on a message of the far half. Returns how the channel has ended, or `None` if the
+    /// channel is still open.
     pub(super) async fn handle_message(
         &self,
         message: ChannelMessage,
@@ -154,7 +155,7 @@ impl ClientEnd {
     /// Returns the end of a channel whose stream broke.
     pub(super) async fn stream_end(&self, error: &WireError, far: &FarHalf) -> ChannelEnd {
         ChannelEnd::Failed(match error {
-            // If the whole session has ended, its reason is more precise.
+            // If the whole session has ended, the reason of its end is more precise than `error`.
             WireError::Truncated | WireError::Lost(_) => {
                 match timeout(END_TIMEOUT, far.wait_for_end()).await {
                     Ok(end) => end.text,
@@ -215,5 +216,5 @@ pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the client to read a sentence.
 const SAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum time between the end of the channels and the end of their session.
+/// Time limit for the end of the session. The time starts when the stream of a channel has broken.
 const END_TIMEOUT: Duration = Duration::from_secs(1);

@@ -58,7 +58,8 @@ pub(super) struct FarHalf {
     pub(super) peer: PeerId,
     pub(super) token: Token,
     pub(super) target: HostPort,
-    /// Key of the session's stream. The streams of channels reach the same process of the peer.
+    /// Key of the session's stream. The near half opens the streams of channels beside this stream,
+    /// so that they reach the same process of the peer.
     pub(super) stream: StreamKey,
     /// Coding of the data of channels. `None` disables coding.
     coding: Option<NegotiatedCoding>,
@@ -220,7 +221,7 @@ impl FarHalf {
         ended.unwrap_or_else(|| lost("the session has ended"))
     }
 
-    /// Returns the banner of the server that the client has not received yet, and forgets it.
+    /// Returns the server's banner if the client has not received it yet, and forgets the banner.
     ///
     /// The gateway does not store banners for later sessions, because servers send texts for one
     /// user as banners.

@@ -1,6 +1,6 @@
 //! First packets of a client: its identification and its list of algorithms.
 //!
-//! The client's order decides which cipher both sides use (RFC 4253 section 7.1), and most clients
+//! The client's order decides which cipher both sides use (RFC 4253 section 7.1). Most clients
 //! prefer ciphers that take more processor time than AES-GCM. The gateway therefore reads the
 //! client's list before it sends its own list.
 
@@ -29,7 +29,8 @@ pub(super) struct GreetedStream<S> {
     stream: S,
     /// Bytes of the client that the library has not read yet.
     unread: BytesMut,
-    /// Number of bytes that the library will write and the gateway has sent already.
+    /// Number of bytes that the gateway has already sent, although the library has not written them
+    /// yet.
     sent_bytes: usize,
     /// Whether the client supports AES-GCM in both directions.
     pub(super) has_gcm: bool,
@@ -169,7 +170,7 @@ fn has_gcm(list: &[u8]) -> bool {
 
 impl PeerEnd for GreetedStream<Leg> {
     fn has_peer_ended(&self) -> bool {
-        // A client that ends its data before its channels have ended is gone.
+        // If a client ends its data before its channels have ended, the client is gone.
         backpressure::is_read_closed(&self.stream)
     }
 }

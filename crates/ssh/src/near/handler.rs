@@ -61,9 +61,10 @@ impl ClientHandler {
                 let served =
                     channel::serve(self.client.clone(), pending, program, session.handle());
                 tokio::spawn(served.in_current_span());
-                // The gateway confirms at once, before the server has replied. If a request without
-                // a reply followed first, the library would forget that this reply is due. A later
-                // refusal reaches the client as a text and an exit status.
+                // The gateway confirms at once, before the server has replied. If the gateway
+                // confirmed later, and a request that needs no reply arrived first, the library
+                // would forget that this reply is due. A later refusal reaches the client as a text
+                // and an exit status.
                 session.channel_success(channel)
             }
             None => session.channel_failure(channel),
@@ -115,7 +116,7 @@ impl Handler for ClientHandler {
     ) -> Result<Auth, Self::Error> {
         let algorithm = offer.algorithm.to_string();
         let auth = login::key_offered(&self.client, user, offer.public_key, algorithm).await;
-        // The rejection names no method as tried, because the client may have another key.
+        // The rejection marks no method as already tried, because the client may have another key.
         Ok(answer(&self.client, auth, MethodKind::None).await)
     }
 
@@ -417,11 +418,11 @@ impl Handler for ClientHandler {
     }
 }
 
-/// Returns the answer to a request by the method `tried`.
+/// Returns the answer to a log-in attempt by the method `tried`.
 ///
 /// If the client is refused, the rejection names the other methods as possible. Without a further
-/// method, a client would exit before it reads the disconnect message. The rejection does not name
-/// `tried`, because people would then type a password again.
+/// method, a client would exit before it reads the disconnect message. If the rejection named
+/// `tried`, people would type a password again.
 async fn answer(client: &Client, auth: Auth, tried: MethodKind) -> Auth {
     let Some(end) = client.refused() else {
         return auth;

@@ -29,7 +29,7 @@ pub(super) async fn methods(client: &Client, name: &str) -> Auth {
         Ok(found) => found,
         Err(end) => return refuse(client, end),
     };
-    // Clients request the methods first. An earlier answer of the server saves a round trip.
+    // Clients request the methods first. A stored answer of the server saves a round trip.
     let methods = client.memory.find(&far.target, &user);
     let reply = match methods {
         Some(methods) => Ok(ToNear::Rejected {

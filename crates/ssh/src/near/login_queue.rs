@@ -38,8 +38,8 @@ impl LoginQueue {
     }
 }
 
-/// Maximum number of log-ins of one client that are in progress. An sshd with default settings
-/// refuses some connections if 10 log-ins are in progress. One client must not reach this number.
+/// Maximum number of concurrent log-ins of one client. An sshd with default settings refuses some
+/// connections if 10 log-ins are in progress. One client must not reach this number.
 const LOGINS_MAX: usize = 4;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Methods of authentication that servers have offered, for the next sessions.
+//! Stored methods of authentication that servers offered to earlier sessions.
 #![allow(
     clippy::disallowed_methods,
     reason = "the gateway's own clock: the age of entries"
@@ -44,7 +44,7 @@ impl ServerMemory {
             entries.retain(|_, it| it.since.elapsed() < AGE_MAX);
         }
         if entries.len() >= ENTRIES_MAX {
-            // This many user names at the same time can only be guesses.
+            // If there are this many user names at the same time, they are guesses.
             entries.clear();
         }
         let entry = Entry {

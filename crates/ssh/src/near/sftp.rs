@@ -1,5 +1,5 @@
-//! The subsystem `sftp` of one client: the near half of the SFTP session, between the client's
-//! channel and the stream of the channel.
+//! Near half of an SFTP session. The near half connects the client's channel for the subsystem
+//! `sftp` with the link stream of the channel.
 
 use std::{future::pending, sync::Arc};
 
@@ -211,8 +211,8 @@ impl<'a> SftpChannel<'a> {
                 self.state.wait(SftpTask::ChannelWriter).await;
                 continue;
             };
-            // The result is ignored, because `read_client` reports the end of the client. It first
-            // reads the client's last requests.
+            // The result is ignored, because `read_client` reports the end of the client after it
+            // has read the client's last requests.
             let _ = self.client.write(bytes).await;
         }
     }
@@ -306,5 +306,6 @@ fn failed(error: &SftpError) -> ChannelEnd {
     ChannelEnd::Failed(error.to_string())
 }
 
-/// Memory of the queues of one channel in bytes: requests for the far half, answers for the client.
+/// Memory for the queues of one channel, in bytes. The queues hold requests for the far half, and
+/// answers for the client.
 const QUEUES_BYTES: u64 = 8 * 1024 * 1024;

@@ -73,8 +73,8 @@ impl Transfers {
         self.coding = Some((counters, CodingSnapshot::default()));
     }
 
-    /// Divides the coding since the latest call among the open transfers, in proportion to their
-    /// bytes.
+    /// Divides the increase of the coding counters among the open transfers, in proportion to their
+    /// bytes. The increase starts at the latest call.
     fn share_coding(&mut self) {
         let Some((counters, latest)) = &mut self.coding else {
             return;
@@ -194,5 +194,6 @@ fn record_wait(meter: &DirectionMeter, is_on_far: bool) {
         false => meter.start_tcp_wait(),
     }
 }
-/// Number of bytes of a transfer after which its share of the coding is counted.
+/// Number of moved bytes of one transfer. After this number, the increase of the coding counters is
+/// divided among the transfers.
 const SHARED_BYTES: u64 = 4 * 1024 * 1024;

@@ -19,7 +19,7 @@ pub(crate) struct Channel {
     pub(crate) terminal: Option<Terminal>,
     /// Environment variables that the client has requested.
     pub(crate) environment: Vec<(String, String)>,
-    /// Number of the channel within the session, if its data are coded. `None` if they are not.
+    /// Number of the channel within the session. `None` if the data of the channel are not coded.
     pub(crate) coded: Option<u32>,
 }
 

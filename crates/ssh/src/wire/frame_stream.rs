@@ -170,13 +170,14 @@ impl FrameWriter {
         self.advance().await
     }
 
-    /// Flushes the queue, after a short time if further data may follow. Returns only if the stream
-    /// breaks. The method is cancel safe.
+    /// Flushes the queue. If further data may follow, the function first waits a short time.
+    /// Returns only if the stream breaks. The method is cancel safe.
     pub(crate) async fn flush_when_idle(&mut self) -> StreamError {
         match self.flush_delay() {
             None => self.flush_at = None,
             Some(delay) => {
-                // A caller may cancel the wait and start it again, which must not prolong it.
+                // A caller may cancel this wait and start it again. The restart must not prolong
+                // the wait.
                 let at = *self.flush_at.get_or_insert_with(|| Instant::now() + delay);
                 if !delay.is_zero() {
                     sleep_until(at).await;

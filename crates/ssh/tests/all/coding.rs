@@ -53,7 +53,7 @@ impl Coded {
         Self(snapshot(&world.near).optimiser)
     }
 
-    /// Returns the bytes since this moment, before coding and on the link.
+    /// Returns the numbers of bytes since this moment: before coding, and on the link.
     fn since(&self, world: &World) -> (u64, u64) {
         let Self(now) = Self::now(world);
         (now.bytes - self.0.bytes, now.wan_bytes - self.0.wan_bytes)
@@ -112,7 +112,7 @@ async fn a_file_that_has_crossed_the_link_goes_by_references() {
     put_and_get(&world, &world.path("source")).await;
     let (bytes, first) = before.since(&world);
     assert!(bytes >= 40_000_000, "{bytes}");
-    // The disks write behind the transfers.
+    // The chunk stores write to their disks only after the transfers.
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Other requests precede the file.
     put_and_get(&world, &world.path("other")).await;
@@ -131,7 +131,7 @@ async fn a_file_that_has_crossed_the_link_goes_by_references() {
     }
 }
 
-/// Returns the finished transfers, the latest first, when there are `count`.
+/// Waits until `count` transfers have finished. Returns the finished transfers, the latest first.
 async fn finished(world: &World, count: usize) -> Vec<TransferRecord> {
     let deadline = Instant::now() + TIMEOUT;
     loop {

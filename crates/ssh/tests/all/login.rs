@@ -397,7 +397,7 @@ impl Agent {
     }
 
     /// Starts an agent that lists no keys, refuses the first signature after half a second, and
-    /// passes further requests for signatures on. Returns its socket.
+    /// passes on further requests for signatures. Returns its socket.
     fn refuse_once(&self, world: &World) -> std::path::PathBuf {
         let path = world.path("refusing_agent");
         let listener = UnixListener::bind(&path).expect("a new socket");

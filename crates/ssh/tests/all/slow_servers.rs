@@ -64,7 +64,8 @@ fn count(events: &[(Event, Instant)], event: Event) -> usize {
     events.iter().filter(|it| it.0 == event).count()
 }
 
-/// Server with SFTP whose WRITEs are confirmed after `delay`. `None` stands for never.
+/// SFTP server that confirms each WRITE after `delay`. With `None`, the server never confirms a
+/// WRITE.
 #[derive(Debug)]
 struct SlowServer {
     events: Events,
