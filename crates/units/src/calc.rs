@@ -58,9 +58,9 @@ pub fn mathis_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     segment.bytes() as f64 * 8.0 / rtt.as_secs_f64() * (1.5 / loss).sqrt()
 }
 
-/// Returns an upper limit for CUBIC's rate at the loss rate `loss`. It is the larger of two mean
-/// windows, of CUBIC and of Reno, divided by the round-trip time (RFC 9438 section 5.1, equation
-/// 5).
+/// Returns an upper limit for CUBIC's rate at the loss rate `loss`. The limit is the larger of
+/// CUBIC's mean window and Reno's mean window, divided by the round-trip time (RFC 9438 section
+/// 5.1, equation 5).
 pub fn cubic_bits_per_s(segment: ByteCount, rtt: Duration, loss: f64) -> f64 {
     let factor = (CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA))).powf(0.25);
     let window_segments = factor * (rtt.as_secs_f64() / loss).powf(0.75);
