@@ -81,7 +81,7 @@ pub struct Policer {
     /// [`PathConfig::rate`].
     #[serde(with = "plain::bit_rate")]
     pub rate: BitRate,
-    /// Number of bytes that pass at any rate after a pause.
+    /// Number of bytes that pass after a pause even if they exceed the rate.
     #[serde(with = "plain::bytes")]
     pub burst: ByteCount,
 }

@@ -266,8 +266,8 @@ fn bursts_have_the_share_and_the_length_they_are_set_to() {
         (mean - 8.0).abs() < 3.0 * 56f64.sqrt() / n.sqrt(),
         "bursts of {mean} on average"
     );
-    // Losses occur in n independent groups: their share has the error of n groups, not of N
-    // packets.
+    // Losses occur in n independent groups. The fraction of losses therefore has the error of n
+    // groups, not of N packets.
     let share = run.path.counters().burst_losses as f64 / N as f64;
     assert!(
         (share - 0.02).abs() < 3.0 * 0.02 * (2.0 / n).sqrt(),
