@@ -4,7 +4,7 @@
 //! flag, which the compiler accepts because of `RUSTC_BOOTSTRAP`.
 //!
 //! No sanitizer is used unless one is requested. The targets are safe Rust, whose faults are panics
-//! and overflows. The targets run twice as fast without a sanitizer as with a sanitizer.
+//! and overflows. Without a sanitizer, the targets run twice as fast.
 
 use std::{fs, process::Command};
 

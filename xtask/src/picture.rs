@@ -24,8 +24,8 @@ const PATHS: [(&str, &str, f64); 2] = [
         1.0,
     ),
 ];
-/// First words of the row for a first transfer. The row contains the number of round trips by which
-/// such a transfer exceeds the ideal time.
+/// First words of the row for a first transfer. The row states the excess of such a transfer over
+/// the ideal time, in round trips.
 const COLD: &str = "never seen before";
 
 /// Range of the time axis in seconds. The axis is logarithmic.

@@ -1,4 +1,4 @@
-//! The documents of the book, and checks that their list is complete.
+//! Documents of the book, and the check that their list is complete.
 
 use std::{
     fs,

@@ -1,8 +1,8 @@
 //! The baseline: the permitted number of violations for each crate and document, in
 //! `xtask/prose-baseline.toml`.
 //!
-//! A number in the baseline may only decrease. A count above its number in the baseline is a
-//! complaint. A count below its number is also a complaint, because the number in the file must
+//! A number in the baseline may only decrease. A count above its number in the baseline causes a
+//! complaint. A count below its number also causes a complaint, because the number in the file must
 //! then be lowered.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};

@@ -82,7 +82,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Returns whether no change is needed, because the tree is already the release.
+    /// Returns whether the tree is already the release, so that no change is needed.
     pub(super) fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.removed.is_empty()
     }

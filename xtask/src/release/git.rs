@@ -73,7 +73,7 @@ pub(super) fn init(folder: &Path, options: &[&str]) -> Result<()> {
 pub(super) fn fetch(from: &Path, to: &Path) -> Result<String> {
     let commit = head(from)?;
     let mut git = command(to);
-    // Git does not pass its `-c` settings on to `upload-pack`, so this command sets them again.
+    // Git does not pass on its `-c` settings to `upload-pack`, so this command sets them again.
     let sender = "git -c safe.directory=* upload-pack";
     git.args(["fetch", "--quiet", "--no-tags", "--depth=1"]);
     git.args(["--upload-pack", sender]);
