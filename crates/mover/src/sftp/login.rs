@@ -58,7 +58,7 @@ pub(super) async fn log_in(
     };
     let answer = log_in.handle.authenticate_none(log_in.name.clone());
     let answer = wait(dial, answer).await?;
-    let answer = answer.map_err(|error| log_in.lost(&error))?;
+    let answer = log_in.received(answer).await?;
     if let Attempt::Success = log_in.attempt(answer).await? {
         return Ok(None);
     }
@@ -185,7 +185,7 @@ impl LogIn<'_> {
             let name = self.name.clone();
             let answer = self.handle.authenticate_password(name, password.clone());
             let answer = wait(self.dial, answer).await?;
-            let answer = answer.map_err(|error| self.lost(&error))?;
+            let answer = self.received(answer).await?;
             match self.attempt(answer).await? {
                 Attempt::Rejected => self.reasons.push("it rejected the password".to_owned()),
                 attempt => return Ok(attempt),
@@ -204,7 +204,7 @@ impl LogIn<'_> {
             .authenticate_keyboard_interactive_start(name, None);
         let mut answer = wait(self.dial, answer).await?;
         for _ in 0..QUESTIONS_MAX {
-            let prompts = match answer.map_err(|error| self.lost(&error))? {
+            let prompts = match self.received(answer).await? {
                 KeyboardInteractiveAuthResponse::Success => return Ok(Attempt::Success),
                 KeyboardInteractiveAuthResponse::Failure {
                     remaining_methods,
@@ -241,11 +241,19 @@ impl LogIn<'_> {
         Err(self.failure().await)
     }
 
-    fn lost(&self, error: &russh::Error) -> ServerError {
-        ServerError::Ssh {
+    /// Returns an answer of the server. If the connection was lost, the error contains the reason in
+    /// the server's disconnect message.
+    async fn received<T>(&self, answer: Result<T, russh::Error>) -> Result<T, ServerError> {
+        let error = match answer {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let reason = self.state.reason().await;
+        let text = reason.unwrap_or_else(|| error.to_string());
+        Err(ServerError::Ssh {
             peer: self.dial.describe(),
-            source: std::io::Error::new(std::io::ErrorKind::ConnectionReset, error.to_string()),
-        }
+            source: std::io::Error::new(std::io::ErrorKind::ConnectionReset, text),
+        })
     }
 
     /// Returns the error of a log-in that was rejected.

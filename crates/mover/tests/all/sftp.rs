@@ -1,17 +1,27 @@
 //! The SFTP client with OpenSSH's server.
 
 use std::{
+    error::Error as _,
+    net::SocketAddr,
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::Path,
     process::{Command, Stdio},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use ftp::listing::EntryKind;
 use mover::{
+    location::{Scheme, Server},
     server::{HostKeyRejection, Password, ServerError},
-    sftp::{HostKeyRule, SftpDial, SftpSession},
+    sftp::{HostKeyRule, SftpDial, SftpSession, SshIdentity, SshRoute},
 };
+use russh::{
+    Disconnect, MethodKind, MethodSet,
+    keys::{PrivateKey, ssh_key::private::Ed25519Keypair},
+    server::{self, Auth},
+};
+use tokio::net::TcpListener;
 
 use crate::common::openssh::OpenSshServer;
 
@@ -241,6 +251,81 @@ async fn a_refused_log_in_names_the_reasons() {
     }
 }
 
+/// SSH server that rejects each log-in, and then disconnects the client with a sentence, as a
+/// gateway does.
+struct RefusingServer {
+    method: MethodKind,
+    handle: Arc<OnceLock<server::Handle>>,
+}
+
+impl server::Handler for RefusingServer {
+    type Error = russh::Error;
+
+    async fn auth_none(&mut self, _: &str) -> Result<Auth, Self::Error> {
+        let handle = self.handle.get().expect("a session").clone();
+        let (code, text) = (Disconnect::ServiceNotAvailable, REFUSAL.to_owned());
+        // The message enters the queue of the connection before the rejection.
+        let _ = handle.disconnect(code, text, String::new()).await;
+        Ok(Auth::Reject {
+            proceed_with_methods: Some(MethodSet::from(&[self.method][..])),
+            partial_success: false,
+        })
+    }
+}
+
+/// Serves one client with a [`RefusingServer`].
+async fn serve_refusal(listener: TcpListener, method: MethodKind) {
+    let (stream, _) = listener.accept().await.expect("a client");
+    let config = server::Config {
+        keys: vec![PrivateKey::from(Ed25519Keypair::from_seed(&[7; 32]))],
+        auth_rejection_time_initial: Some(Duration::ZERO),
+        ..server::Config::default()
+    };
+    let handle = Arc::new(OnceLock::new());
+    let handler = RefusingServer {
+        method,
+        handle: handle.clone(),
+    };
+    let session = server::run_stream(Arc::new(config), stream, handler).await;
+    let session = session.expect("an SSH client");
+    let _ = handle.set(session.handle());
+    let _ = session.await;
+}
+
+fn dial_with_password(address: SocketAddr) -> SftpDial {
+    SftpDial {
+        server: Server {
+            scheme: Scheme::Sftp,
+            user: None,
+            host: address.ip().to_string(),
+            port: address.port(),
+        },
+        user: "joe".to_owned(),
+        password: Some(Password(b"secret".to_vec())),
+        route: SshRoute::Direct,
+        identity: SshIdentity::default(),
+        host_keys: HostKeyRule::Trusted,
+        reply_timeout: Duration::from_secs(10),
+        stall_max: Duration::from_secs(10),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disconnect_during_the_log_in_is_reported_with_its_reason() {
+    for method in [MethodKind::Password, MethodKind::KeyboardInteractive] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let server = tokio::spawn(serve_refusal(listener, method));
+        let error = refused(&dial_with_password(address)).await;
+        let text = match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        };
+        assert!(text.contains(REFUSAL), "{method:?}: {text}");
+        server.await.expect("no panic");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_signs_for_an_encrypted_key() {
     let server = OpenSshServer::start("");
@@ -304,3 +389,6 @@ async fn a_session_that_hangs_up_is_lost() {
     tokio::join!(lost, closing);
     assert!(session.look(&[b"x"]).await.is_err());
 }
+
+/// Sentence of the refusing server.
+const REFUSAL: &str = "this listener leads to another server";
