@@ -21,7 +21,10 @@ use russh::{
     keys::{PrivateKey, ssh_key::private::Ed25519Keypair},
     server::{self, Auth},
 };
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 
 use crate::common::openssh::OpenSshServer;
 
@@ -292,6 +295,28 @@ async fn serve_refusal(listener: TcpListener, method: MethodKind) {
     let _ = session.await;
 }
 
+/// Refuses one client before the key exchange, as a gateway without a connection to the server does.
+async fn refuse_before_key_exchange(listener: TcpListener) {
+    let (mut stream, _) = listener.accept().await.expect("a client");
+    let mut identification = [0; 64];
+    let count = stream.read(&mut identification).await.expect("bytes");
+    assert!(identification[..count].starts_with(b"SSH-2.0-"));
+    let mut payload = vec![1, 0, 0, 0, 7];
+    for text in [REFUSAL, ""] {
+        payload.extend_from_slice(&(text.len() as u32).to_be_bytes());
+        payload.extend_from_slice(text.as_bytes());
+    }
+    // The padding has at least four bytes, and completes a block of eight bytes.
+    let padding = 4 + (8 - (payload.len() + 9) % 8) % 8;
+    let length = (payload.len() + padding + 1) as u32;
+    let start = [&length.to_be_bytes()[..], &[padding as u8]].concat();
+    let packet = [&start[..], &payload, &vec![0; padding]].concat();
+    let greeting = [&b"SSH-2.0-gateway\r\n"[..], &packet].concat();
+    stream.write_all(&greeting).await.expect("sent");
+    stream.shutdown().await.expect("sent");
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+}
+
 fn dial_with_password(address: SocketAddr) -> SftpDial {
     SftpDial {
         server: Server {
@@ -311,11 +336,15 @@ fn dial_with_password(address: SocketAddr) -> SftpDial {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disconnect_during_the_log_in_is_reported_with_its_reason() {
-    for method in [MethodKind::Password, MethodKind::KeyboardInteractive] {
+async fn a_disconnect_before_the_session_is_reported_with_its_reason() {
+    let methods = [MethodKind::Password, MethodKind::KeyboardInteractive];
+    for method in [None].into_iter().chain(methods.map(Some)) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
-        let server = tokio::spawn(serve_refusal(listener, method));
+        let server = match method {
+            None => tokio::spawn(refuse_before_key_exchange(listener)),
+            Some(method) => tokio::spawn(serve_refusal(listener, method)),
+        };
         let error = refused(&dial_with_password(address)).await;
         let text = match error.source() {
             Some(source) => format!("{error}: {source}"),
