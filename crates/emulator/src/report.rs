@@ -70,8 +70,9 @@ pub struct ThreadReport {
 
 impl WanReport {
     /// Returns whether the machine has distorted the path. Measurements then depend on the machine
-    /// more than on the path. The result is true if the machine lost packets, more than 1 % of
-    /// packets were late, or the thread had no idle time.
+    /// more than on the path. The result is true if the machine lost packets that the emulated path
+    /// kept. It is also true if more than 1 % of the packets were late, or if the thread had no
+    /// idle time.
     pub fn saturated(&self) -> bool {
         let distorted = self
             .directions

@@ -223,8 +223,9 @@ pub(crate) fn make_folder(path: &Path, private: bool) -> anyhow::Result<()> {
 /// Changes the owner of a file or folder from root to the service's user. Changes nothing if this
 /// user does not exist, or if this process does not run as root.
 ///
-/// A file with several hard links, or with an owner other than root, stays unchanged. Perhaps the
-/// service's user has created this path to gain access to another file.
+/// A file with several hard links stays unchanged, and so does a file or folder with an owner other
+/// than root. Perhaps the service's user has created the file or folder to gain access to another
+/// file.
 ///
 /// # Errors
 /// The error of the file system.

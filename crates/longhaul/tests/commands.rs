@@ -103,8 +103,8 @@ fn help_speaks_with_one_voice_in_lines_of_100_columns() {
                 "{path} {name}: {help}"
             );
         }
-        // Clap breaks long lines itself. The test therefore also checks the source of this text,
-        // which has line breaks made by hand.
+        // Clap breaks long lines itself. The test therefore also checks the unrendered text after
+        // the options, whose line breaks are made by hand.
         let after = command.get_after_help().map(ToString::to_string);
         let rendered = command
             .clone()

@@ -200,8 +200,8 @@ impl KernelBuffer {
         }
     }
 
-    /// Adjusts the size of the receive buffer. This size is the maximum number of bytes that the
-    /// kernel has received and the gateway has not read.
+    /// Adjusts the size of the receive buffer. The size limits the number of bytes that the kernel
+    /// has received and the gateway has not read.
     pub fn bound_unread(&mut self, connection: &Connection, queue_bytes: usize) -> io::Result<()> {
         let size = self.fit(queue_bytes, CLIENT_RECEIVE_BYTES_MAX);
         match size.zip(connection.tcp()) {

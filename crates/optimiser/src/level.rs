@@ -237,8 +237,8 @@ const WINDOW_BYTES: usize = 8 * zstd_block::BLOCK_MAX;
 /// coding would then seem to take all the time.
 const WINDOW_CODED_BYTES: usize = 1024 * 1024;
 
-/// Maximum number of uncoded bytes between two decisions. The limit applies even if there are only
-/// a few coded bytes.
+/// Maximum number of bytes between two decisions, counted before coding. The limit applies even if
+/// these bytes were coded to only a few bytes.
 const WINDOW_MAX_BYTES: usize = 8 * WINDOW_BYTES;
 
 /// Number of bytes before the first trial without compression. In this time the link's queue fills.
@@ -270,7 +270,8 @@ const SAMPLE_BYTES: usize = 4096;
 mod tests {
     use super::*;
 
-    /// Returns the final level of the chooser. The path has the capacity `line_bytes_per_s`.
+    /// Returns the level that the chooser uses for nearly all blocks after the start. The path has
+    /// the capacity `line_bytes_per_s`.
     ///
     /// The four levels need `ns_per_byte` of processor time, and shrink the bytes to the fractions
     /// `shares`.

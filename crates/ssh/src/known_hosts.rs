@@ -109,7 +109,7 @@ impl ServerKeys {
 
 /// Appends the key of a server to a file that does not contain the key yet. Existing entries stay
 /// unchanged. If another session has added an entry for the server in the meantime, the function
-/// appends nothing. The verdict then follows from that entry.
+/// appends nothing. The function then returns the verdict that follows from that entry.
 ///
 /// The file must not be a link. The reason is that `setup` appends as root, and the folder may
 /// belong to the gateway's user.

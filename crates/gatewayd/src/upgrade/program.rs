@@ -59,9 +59,9 @@ impl Program {
         }
     }
 
-    /// Returns the reason why the program cannot be started. If the file is not executable for any
-    /// user, the reason contains a remedy. In all other cases, the cause may be a folder of the
-    /// path or a mount option, so the reason contains no remedy.
+    /// Returns the reason why the program cannot be started. If no user may execute the file, the
+    /// reason contains a remedy. In all other cases, the cause may be a folder of the path or a
+    /// mount option, so the reason contains no remedy.
     pub(super) fn start_error(&self, source: io::Error) -> UpgradeError {
         let program = self.path.display().to_string();
         let is_plain = fs::metadata(&self.path)

@@ -97,7 +97,7 @@ pub(crate) fn lost_reports() -> Vec<BenchCase<Vec<Figure>>> {
                         backward.loss = back;
                     });
                     let record = crowd.record();
-                    // From the time 1 s on.
+                    // The samples begin two seconds after the flow connected.
                     let first = (span.start - 13 * S).as_nanos() / record.every().as_nanos();
                     let samples = &record.samples(0)[first as usize..];
                     let mut longest = 0;

@@ -100,8 +100,7 @@ impl CreditPool {
 #[derive(Debug)]
 pub(crate) struct AnnouncedPool {
     pool: CreditPool,
-    /// Slots that are free since the end of their streams, and that no announcement has included
-    /// yet.
+    /// Slots that streams have returned, and that no announcement has included yet.
     returned: u64,
 }
 

@@ -155,8 +155,8 @@ fn a_route_that_becomes_longer_and_slower_is_found_at_any_moment() {
     // During a transfer, the link reaches 0.91 on average and at least 0.85. After an idle time, it
     // reaches 0.93 on average and at least 0.81. At two of 16 moments, the link still treats the
     // new route as a queue. With an earlier version the worst value after an idle time was 0.70.
-    // With another start-up phase the worst value was 0.34, because a test of the route waited for
-    // free space in the window. Its packet train then arrived late and counted as a queue.
+    // With another version of start-up the worst value was 0.34, because a test of the route waited
+    // for free space in the window. Its packet train then arrived late and counted as a queue.
     let judged: [Vec<(f64, bool)>; 2] = [(0..8).map(in_use).collect(), (0..8).map(idle).collect()];
     for judged in &judged {
         println!("{judged:.3?}");

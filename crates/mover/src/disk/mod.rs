@@ -308,7 +308,8 @@ impl LocalFiles {
     }
 
     /// Creates a directory. If the path is below a root, only its last directory is created. If the
-    /// user has named another path, missing parent directories are also created.
+    /// path is below no root, the user has named the path, and missing parent directories are also
+    /// created.
     pub(crate) fn make_folder(&self, path: &[u8]) -> io::Result<()> {
         if self.below_root(path).is_some() {
             let place = self.place(path, LinkPolicy::Refuse)?;

@@ -56,7 +56,8 @@ pub struct File {
     pub size_bytes: Option<u64>,
     /// Modification time, as the source lists it. `None` if the source lists no time.
     pub modified: Option<ModifiedTime>,
-    /// Target of a symbolic link that the job creates at the destination. Otherwise `None`.
+    /// Target of the symbolic link that the job creates at the destination. `None` if the job
+    /// copies a file instead.
     pub link: Option<Vec<u8>>,
 }
 

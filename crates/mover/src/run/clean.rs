@@ -81,7 +81,7 @@ pub(super) async fn clean_on(
     Ok(cleaner.cleaned)
 }
 
-/// Removes journal records of local part files that are already renamed to their final names. The
+/// Removes journal records of local part files that were already renamed to their final names. The
 /// function is called at the end of a run.
 ///
 /// Such a record remains if an earlier run has renamed a part and has ended before it removed the
@@ -343,8 +343,8 @@ impl<'a> Cleaner<'a> {
         }
     }
 
-    /// Removes the recorded part files. If a file at a server has grown, the file is kept, because
-    /// another machine is uploading it.
+    /// Removes the part files in `found`. If a file at a server has grown, the file is kept,
+    /// because another machine is uploading it.
     async fn remove_found(&mut self) -> Result<(), BrowseError> {
         let found = std::mem::take(&mut self.found);
         if !self.is_local() && !found.is_empty() {
@@ -488,8 +488,7 @@ const GROWS_WITHIN: Duration = Duration::from_secs(3);
 /// be uploading a younger file.
 const AGE_LEAST_S: i64 = 600;
 
-/// Limit on the number of part files that are recorded at a server. When the limit is reached, the
-/// removal of these files starts.
+/// Number of part files of a server in `found` at which their removal starts.
 const FOUND_MAX: usize = 10_000;
 
 /// Maximum number of failures whose descriptions are stored.

@@ -58,7 +58,7 @@ pub(super) struct SmallFiles<'a> {
     files: HashMap<u64, plan::File>,
     /// Downloaded files that are being written to the disk.
     writing: JoinSet<(TaskId, Result<TaskResult, TaskError>)>,
-    /// Whether the lane stops after the small files in progress.
+    /// Whether no further small files begin. Files that have begun are still moved.
     is_ending: bool,
 }
 

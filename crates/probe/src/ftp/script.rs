@@ -9,7 +9,8 @@
 //!   none of them precedes a transfer, the client sends `EPSV`. In active mode the client sends
 //!   `PORT`.
 //! - `RETR`, `STOR`, `APPE`, `LIST`, `NLST` and `MLSD` move data. The probe generates the content
-//!   of stored files, and compares retrieved bytes with this content.
+//!   of stored files. If a session retrieves a file that it has stored, the probe compares the
+//!   content.
 //! - A code before a command is the expected reply: `550 MDTM gone`, `5xx RMD x`. Without a code,
 //!   the expected reply is a success.
 //! - `SLEEP 2s` is not an FTP command. The session pauses for an exponentially distributed time

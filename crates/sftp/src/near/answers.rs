@@ -205,8 +205,9 @@ impl SftpNear {
         Ok(())
     }
 
-    /// Accepts the failure of an OPEN or OPENDIR. Repeats the OPEN or OPENDIR if another request,
-    /// sent ahead of the client, may have caused the failure.
+    /// Accepts the failure of an OPEN or OPENDIR. Repeats the request if the near half sent it
+    /// before the client did. Also repeats the request if files that were opened ahead of the
+    /// client may have used the handles.
     fn refused(&mut self, (id, retry): (u32, Retry), opening: Opening, packet: Rope) {
         let retry = match retry {
             Retry::Always(retry) => Some(retry),

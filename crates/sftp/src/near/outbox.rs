@@ -85,7 +85,7 @@ pub(super) enum Retry {
     /// the client did.
     Always(Rope),
     /// The near half repeats this packet only if the server may have too few handles. Files that
-    /// the client had not opened yet may have used them.
+    /// the client had not opened yet may have used the handles.
     WithMoreHandles(Rope),
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
     // connects to the server only after the client has shown that it speaks SSH.
     let begun = async {
         greeted.read_identification().await?;
-        // If the client leaves, the other future ends, too.
+        // If the client leaves, `read_list` fails, and `try_join!` drops the other future.
         tokio::try_join!(
             async { Ok(open(&service, &relay, (address, session)).await) },
             greeted.read_list()

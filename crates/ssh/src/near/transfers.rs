@@ -74,7 +74,7 @@ impl Transfers {
     }
 
     /// Divides the increase of the coding counters among the open transfers, in proportion to their
-    /// bytes. The increase starts at the latest call.
+    /// bytes. The increase covers the time since the previous division.
     fn share_coding(&mut self) {
         let Some((counters, latest)) = &mut self.coding else {
             return;

@@ -135,7 +135,7 @@ impl DataEncoder {
     /// Returns the data that must be coded now. `is_all` selects all data.
     fn scope(&self, is_all: bool) -> Option<EncodeScope> {
         let is_waiting = !self.waiting.is_empty();
-        // Many short frames may follow the data within the wait.
+        // During the short wait for further data, many short frames may arrive.
         let is_all = is_all || self.waiting.len() >= WAITING_MAX;
         match self.flush {
             Flush::Part if self.data_bytes > self.part_end => Some(EncodeScope::Part),

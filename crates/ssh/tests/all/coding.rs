@@ -112,7 +112,7 @@ async fn a_file_that_has_crossed_the_link_goes_by_references() {
     put_and_get(&world, &world.path("source")).await;
     let (bytes, first) = before.since(&world);
     assert!(bytes >= 40_000_000, "{bytes}");
-    // The chunk stores write to their disks only after the transfers.
+    // The chunk stores write to their disks in the background, and may finish after the transfers.
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Other requests precede the file.
     put_and_get(&world, &world.path("other")).await;

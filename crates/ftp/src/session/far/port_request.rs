@@ -20,7 +20,7 @@ pub(super) struct PortRequest {
     /// Command to send if the server refuses `asked`, or if the reply to `asked` contains no
     /// readable port.
     other: Option<PortCommand>,
-    /// Whether the server has rejected every command so far as unsupported.
+    /// Whether the server has rejected all earlier commands of this request as unsupported.
     is_unknown: bool,
     pub(super) held: ReplyBuffer,
 }

@@ -165,9 +165,9 @@ impl Gateway {
 
     /// Ends all tasks. Panics if the gateway has already ended with an error.
     ///
-    /// The shutdown of the runtime can cause another error, which does not count. The runtime
-    /// accepts no new task, so a gateway that is still starting on another thread notices the end
-    /// of its accepting task.
+    /// The shutdown of the runtime can cause another error, which does not count. During the
+    /// shutdown, the runtime accepts no new task. A gateway that is still starting on another
+    /// thread therefore notices the end of its accepting task.
     fn end(&mut self) {
         let Some(runtime) = self.runtime.take() else {
             return;

@@ -81,8 +81,8 @@ pub struct SiegeOutcome {
     /// Bytes that arrived from the third party's address. The second value is the number of bytes
     /// that the gateway sent to that address.
     pub third_bytes: (u64, u64),
-    /// Received bytes divided by permitted bytes, for the address with the largest quotient. A
-    /// value above 1 is a violation.
+    /// Bytes that the gateway sent to an address, divided by the permitted bytes, for the address
+    /// with the largest quotient. A value above 1 is a violation.
     pub paid: f64,
     /// Number of datagrams that the enemy sent.
     pub enemy_sent: u64,

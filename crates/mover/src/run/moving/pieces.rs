@@ -112,7 +112,7 @@ impl Mover<'_> {
         };
         ranges.begin_piece(&key, Instant::now());
         // During an earlier attempt, other lanes may have taken over ranges of this piece. If such
-        // a lane finishes its range after this call, the journal contains the range.
+        // a lane has finished its range before this call, the journal contains the range.
         let of_others = ranges.of(&key);
         let Some((names, journal, Some(begun))) = self.of_pieces(file).await else {
             return Err(TaskError::Changed);

@@ -182,9 +182,9 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Waits for the next file that completes or fails, and returns it. Returns `None` as soon as
-    /// the pipeline has room for another file. Waits forever if no file is in progress. This method
-    /// is cancel safe.
+    /// Waits for the next file that completes or fails, and returns it. Returns `None` if a
+    /// transfer ends before that, because the pipeline may then have room for another file. Waits
+    /// forever if no file is in progress. This method is cancel safe.
     ///
     /// # Errors
     /// The number of the first file in progress and a [`ServerError`], if the session is unusable.
