@@ -241,8 +241,8 @@ impl LogIn<'_> {
         Err(self.failure().await)
     }
 
-    /// Returns an answer of the server. If the connection was lost, the error contains the reason in
-    /// the server's disconnect message.
+    /// Returns an answer of the server. If the connection was lost, the error contains the reason
+    /// in the server's disconnect message.
     async fn received<T>(&self, answer: Result<T, russh::Error>) -> Result<T, ServerError> {
         let error = match answer {
             Ok(answer) => return Ok(answer),

@@ -295,7 +295,8 @@ async fn serve_refusal(listener: TcpListener, method: MethodKind) {
     let _ = session.await;
 }
 
-/// Refuses one client before the key exchange, as a gateway without a connection to the server does.
+/// Refuses one client before the key exchange. A gateway without a connection to the server does
+/// the same.
 async fn refuse_before_key_exchange(listener: TcpListener) {
     let (mut stream, _) = listener.accept().await.expect("a client");
     let mut identification = [0; 64];
