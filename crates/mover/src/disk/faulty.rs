@@ -251,9 +251,9 @@ impl FaultyDisk {
                     if disk.random.random_range(0..2) == 0 {
                         let before = node.synced_data.get(number * BLOCK_BYTES..);
                         let before = before.unwrap_or_default();
-                        for (at, byte) in block.iter_mut().enumerate() {
-                            *byte = before.get(at).copied().unwrap_or(0);
-                        }
+                        let (old, new) = block.split_at_mut(before.len().min(block.len()));
+                        old.copy_from_slice(&before[..old.len()]);
+                        new.fill(0);
                     }
                 }
                 node.data.truncate(length);
@@ -535,9 +535,11 @@ impl OpenFile for OpenHandle {
         let mut disk = self.disk.disk();
         disk.operate()?;
         let data = &mut disk.node(self.id).data;
-        let end = offset_bytes as usize + bytes.len();
-        data.resize(data.len().max(end), 0);
-        data[offset_bytes as usize..end].copy_from_slice(bytes);
+        let offset = offset_bytes as usize;
+        data.resize(data.len().max(offset), 0);
+        let (within, beyond) = bytes.split_at(bytes.len().min(data.len() - offset));
+        data[offset..offset + within.len()].copy_from_slice(within);
+        data.extend_from_slice(beyond);
         if let Some((id, content)) = disk.changes.take() {
             let file = disk.node(id);
             file.data = content;

@@ -27,6 +27,17 @@ struct World {
     verify: CopyVerification,
 }
 
+/// Returns bytes that count from 1 to 255 again and again, beginning after `first`. No byte is zero,
+/// because bytes that a power cut has destroyed are zero.
+fn content(first: u64, length: u64) -> Vec<u8> {
+    let period: Vec<u8> = (first..first + 255)
+        .map(|it| (it % 255) as u8 + 1)
+        .collect();
+    let mut content = period.repeat(length as usize / period.len() + 1);
+    content.truncate(length as usize);
+    content
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -43,9 +54,7 @@ impl World {
             let least = if is_large { RESUME_LEAST.bytes() } else { 0 };
             let length = least + random.random_range(0..20_000);
             let first = random.random_range(0..255_u64);
-            let content: Vec<u8> = (first..first + length)
-                .map(|it| (it % 255) as u8 + 1)
-                .collect();
+            let content = content(first, length);
             disk.put(&format!("/from{path}"), &content, 1_000_000);
             if random.random_range(0..3) == 0 {
                 let old = vec![b'o'; random.random_range(0..9_000)];
@@ -218,7 +227,7 @@ fn a_cleaning_that_is_cut_or_fails_leaves_no_part_without_an_entry() {
     let mut had_parts = 0;
     for seed in 0..200 {
         let mut world = World::new(seed);
-        let content: Vec<u8> = (0..RESUME_LEAST.bytes() * 2).map(|it| it as u8).collect();
+        let content = content(0, RESUME_LEAST.bytes() * 2);
         world.disk.put("/from/large", &content, 1_000_000);
         world.sources.insert("/large".to_owned(), content);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -357,9 +366,7 @@ fn bytes_of_a_lost_or_cut_part_do_not_count_as_synced() {
     let mut cut_short = 0;
     for seed in 0..60 {
         let mut world = World::new(seed);
-        let content: Vec<u8> = (0..RESUME_LEAST.bytes() * 3)
-            .map(|it| (it % 255) as u8 + 1)
-            .collect();
+        let content = content(0, RESUME_LEAST.bytes() * 3);
         world.disk = FaultyDisk::new(seed);
         world.disk.put_folder("/there/to");
         world.disk.put("/from/large", &content, 1_000_000);

@@ -29,6 +29,8 @@ use gatewayd::{
     reload::ReloadOutcome,
 };
 use link::Identity;
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 use relay::status::GatewaySnapshot;
 use socket2::SockRef;
 use tokio::{
@@ -472,14 +474,9 @@ pub fn pattern(count: usize) -> Vec<u8> {
 
 /// Returns bytes that cannot be compressed. Each seed yields different bytes.
 pub fn noise(seed: u64, count: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(count).collect()
+    let mut bytes = vec![0; count];
+    Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
 }
 
 /// Returns text whose lines all differ.

@@ -33,6 +33,8 @@ use mover::{
     web::WebDial,
 };
 use net::tls::CertificateCheck;
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 use tokio::{runtime::Runtime, sync::oneshot};
 
 /// A real FTP server, a local folder, and a folder on the server.
@@ -254,14 +256,9 @@ pub(crate) fn job(
 
 /// Returns pseudorandom bytes without repeated sequences.
 pub(crate) fn content(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let words = (0..bytes.div_ceil(8)).flat_map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(bytes).collect()
+    let mut content = vec![0; bytes];
+    Pcg64Mcg::seed_from_u64(1).fill_bytes(&mut content);
+    content
 }
 
 /// Writes a file, and creates the folders above it.
