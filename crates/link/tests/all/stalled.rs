@@ -18,8 +18,8 @@ const RTT: Duration = Duration::from_millis(200);
 const LINE_MBIT: u64 = 300;
 /// Timeout for a transfer. It is longer than any transfer in these tests.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Size of the normal transfer: forty seconds at the rate of the line.
-const HEALTHY: ByteCount = ByteCount::new(1_500_000_000);
+/// Size of the normal transfer: twenty seconds, or a hundred round trips, at the rate of the line.
+const HEALTHY: ByteCount = ByteCount::new(750_000_000);
 
 /// Behaviour of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +166,7 @@ fn stalled_readers_leave_a_healthy_transfer_its_share() {
 #[test]
 fn readers_that_stall_late_leave_a_healthy_transfer_its_share() {
     for (opener, kind) in [
-        (Opener::Sender, ReaderKind::Paused(200)),
+        (Opener::Sender, ReaderKind::Paused(100)),
         (Opener::Receiver, ReaderKind::Paused(60)),
     ] {
         let alone = figures(ReaderKind::Stalled, StartOrder::Together, opener, 0).transfer;
