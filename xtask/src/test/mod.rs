@@ -11,6 +11,7 @@ mod suites;
 use std::{process::Command, thread};
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::{
     Failure, eval, packages,
@@ -162,17 +163,36 @@ fn documentation(suites: &mut Suites) -> Result<()> {
     read("documentation", "", &command, suites)
 }
 
-/// Runs the tests of the production build's commands.
+/// Runs the tests of the production build's commands. The libraries keep all their features, so
+/// that cargo builds only the program again.
 fn production(suites: &mut Suites) -> Result<()> {
+    let features = library_features()?;
     let command = [
         "test",
         "--workspace",
         "--no-default-features",
+        "--features",
+        &features,
         "--test",
         "commands",
     ];
     let mark = " (production build)";
     read("production build", mark, &command, suites)
+}
+
+/// Returns the features of all crates but `longhaul`, in the form that cargo's `--features` takes.
+fn library_features() -> Result<String> {
+    let output = cargo(["metadata", "--no-deps", "--format-version=1"]).output()?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let mut features = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        if name != "longhaul" {
+            let of_package = package["features"].as_object().into_iter().flatten();
+            features.extend(of_package.map(|(feature, _)| format!("{name}/{feature}")));
+        }
+    }
+    Ok(features.join(","))
 }
 
 /// Runs each failed test again, one after the other. A busy machine can make a test with real
