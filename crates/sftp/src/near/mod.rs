@@ -48,7 +48,9 @@ pub struct NearSettings {
     /// Maximum number of bytes that are read ahead for all handles together. Zero disables
     /// read-ahead.
     pub read_ahead_max: u64,
-    /// Maximum number of bytes that are read ahead for one handle.
+    /// Maximum number of bytes that are read ahead for one handle. With losses, the link delivers
+    /// data in order only one round trip later. Full rate therefore needs two bandwidth-delay
+    /// products: 50 MB at 1 Gbit/s and 200 ms.
     pub read_ahead_handle_max: u64,
     /// Maximum number of bytes in WRITEs that the server has not confirmed yet.
     pub write_ahead_max: u64,
@@ -60,8 +62,8 @@ impl Default for NearSettings {
     fn default() -> Self {
         Self {
             early: EarlyReplies::default(),
-            read_ahead_max: 64 << 20,
-            read_ahead_handle_max: 32 << 20,
+            read_ahead_max: 128 << 20,
+            read_ahead_handle_max: 64 << 20,
             write_ahead_max: 64 << 20,
             is_openssh: false,
         }
@@ -342,14 +344,14 @@ impl SftpNear {
     }
 
     /// Returns the window of a new read-ahead in bytes, or 0 if there is no memory for one. Each
-    /// read-ahead gets up to half of the memory that is left.
+    /// read-ahead gets up to two thirds of the memory that is left.
     fn window_bytes(&self) -> u64 {
         let used_bytes = self.used_window_bytes();
         let free_bytes = self.settings.read_ahead_max.saturating_sub(used_bytes);
         let window_bytes = self
             .settings
             .read_ahead_handle_max
-            .min((free_bytes / 2).max(WINDOW_MIN));
+            .min((free_bytes / 3 * 2).max(WINDOW_MIN));
         if window_bytes < WINDOW_MIN || window_bytes > free_bytes {
             return 0;
         }
