@@ -124,8 +124,8 @@ impl Connection {
         None
     }
 
-    /// Performs the actions that are due and send no datagram. For example, the method detects that
-    /// the peer is silent, and ends the connection after the idle timeout.
+    /// Performs those due actions that send no datagram. For example, the method detects that the
+    /// peer is silent, and ends the connection after the idle timeout.
     pub(crate) fn on_timeout(&mut self, now: Time) {
         for interest in Interest::ALL {
             // An earlier interest may have changed the state, so that later interests are not

@@ -119,8 +119,8 @@ pub enum Mechanism {
     /// The window after a cut depends on the losses or on the delivery rate, whichever gives the
     /// smaller window.
     PassedByDelivery,
-    /// If an experiment reaches the number of packets that were counted before it, its time limit
-    /// is shorter.
+    /// An experiment may have counted as many packets as were counted before the experiment began.
+    /// In this case its time limit is shorter.
     ExperimentTimeout,
     /// On a slow path, an experiment can end after few packets.
     FewPackets,
