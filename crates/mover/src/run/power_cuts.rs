@@ -27,8 +27,8 @@ struct World {
     verify: CopyVerification,
 }
 
-/// Returns bytes that count from 1 to 255 again and again, beginning after `first`. No byte is zero,
-/// because bytes that a power cut has destroyed are zero.
+/// Returns bytes that count from 1 to 255 again and again. The first byte follows from `first`. No
+/// byte is zero, because bytes that a power cut has destroyed are zero.
 fn content(first: u64, length: u64) -> Vec<u8> {
     let period: Vec<u8> = (first..first + 255)
         .map(|it| (it % 255) as u8 + 1)
