@@ -249,7 +249,11 @@ impl LogIn<'_> {
             Err(error) => error,
         };
         let reason = self.state.reason().await;
-        let text = reason.unwrap_or_else(|| error.to_string());
+        let text = match (reason, self.state.has_ended()) {
+            (Some(reason), true) => reason,
+            (Some(banner), false) => format!("{error}; {banner}"),
+            (None, _) => error.to_string(),
+        };
         Err(ServerError::Ssh {
             peer: self.dial.describe(),
             source: std::io::Error::new(std::io::ErrorKind::ConnectionReset, text),

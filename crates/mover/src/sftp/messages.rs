@@ -95,6 +95,11 @@ impl SshState {
         }
     }
 
+    /// Whether the library has reported the end of the connection.
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
     /// Returns the banners of the server on one line.
     pub(super) fn banner(&self) -> String {
         let banner = lock(&self.banner);
@@ -239,7 +244,11 @@ impl client::Handler for ServerMessages {
         let (text, result) = match reason {
             DisconnectReason::ReceivedDisconnect(info) => {
                 let message: String = info.message.chars().take(BANNER_MAX).collect();
-                (message.trim().escape_debug().to_string(), Ok(()))
+                let text = match message.trim() {
+                    "" => "the server has disconnected".to_owned(),
+                    message => message.escape_debug().to_string(),
+                };
+                (text, Ok(()))
             }
             DisconnectReason::Error(error) => (error.to_string(), Err(error)),
         };

@@ -265,7 +265,7 @@ impl server::Handler for RefusingServer {
     type Error = russh::Error;
 
     async fn auth_none(&mut self, _: &str) -> Result<Auth, Self::Error> {
-        let handle = self.handle.get().expect("a session").clone();
+        let handle = self.handle.wait().clone();
         let (code, text) = (Disconnect::ServiceNotAvailable, REFUSAL.to_owned());
         // The message enters the queue of the connection before the rejection.
         let _ = handle.disconnect(code, text, String::new()).await;
@@ -297,13 +297,13 @@ async fn serve_refusal(listener: TcpListener, method: MethodKind) {
 
 /// Refuses one client before the key exchange. A gateway without a connection to the server does
 /// the same.
-async fn refuse_before_key_exchange(listener: TcpListener) {
+async fn refuse_before_key_exchange(listener: TcpListener, sentence: &str) {
     let (mut stream, _) = listener.accept().await.expect("a client");
     let mut identification = [0; 64];
     let count = stream.read(&mut identification).await.expect("bytes");
     assert!(identification[..count].starts_with(b"SSH-2.0-"));
     let mut payload = vec![1, 0, 0, 0, 7];
-    for text in [REFUSAL, ""] {
+    for text in [sentence, ""] {
         payload.extend_from_slice(&(text.len() as u32).to_be_bytes());
         payload.extend_from_slice(text.as_bytes());
     }
@@ -338,12 +338,16 @@ fn dial_with_password(address: SocketAddr) -> SftpDial {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disconnect_before_the_session_is_reported_with_its_reason() {
-    let methods = [MethodKind::Password, MethodKind::KeyboardInteractive];
-    for method in [None].into_iter().chain(methods.map(Some)) {
+    for (method, sentence, expected) in [
+        (Some(MethodKind::Password), REFUSAL, REFUSAL),
+        (Some(MethodKind::KeyboardInteractive), REFUSAL, REFUSAL),
+        (None, REFUSAL, REFUSAL),
+        (None, "", "the server has disconnected"),
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let server = match method {
-            None => tokio::spawn(refuse_before_key_exchange(listener)),
+            None => tokio::spawn(refuse_before_key_exchange(listener, sentence)),
             Some(method) => tokio::spawn(serve_refusal(listener, method)),
         };
         let error = refused(&dial_with_password(address)).await;
@@ -351,7 +355,7 @@ async fn a_disconnect_before_the_session_is_reported_with_its_reason() {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
         };
-        assert!(text.contains(REFUSAL), "{method:?}: {text}");
+        assert!(text.contains(expected), "{method:?}: {text}");
         server.await.expect("no panic");
     }
 }
