@@ -48,9 +48,9 @@ pub struct NearSettings {
     /// Maximum number of bytes that are read ahead for all handles together. Zero disables
     /// read-ahead.
     pub read_ahead_max: u64,
-    /// Maximum number of bytes that are read ahead for one handle. With losses, the link delivers
-    /// data in order only one round trip later. Full rate therefore needs two bandwidth-delay
-    /// products: 50 MB at 1 Gbit/s and 200 ms.
+    /// Maximum number of bytes that are read ahead for one handle. Data behind a lost packet wait
+    /// one more round trip. Full rate therefore needs two bandwidth-delay products: 50 MB at
+    /// 1 Gbit/s and 200 ms.
     pub read_ahead_handle_max: u64,
     /// Maximum number of bytes in WRITEs that the server has not confirmed yet.
     pub write_ahead_max: u64,
@@ -343,15 +343,19 @@ impl SftpNear {
         reserved.sum::<u64>() + self.opening_bytes
     }
 
-    /// Returns the window of a new read-ahead in bytes, or 0 if there is no memory for one. Each
-    /// read-ahead gets up to two thirds of the memory that is left.
+    /// Returns the window of a new read-ahead in bytes, or 0 if there is no memory for one. The first
+    /// read-ahead gets up to two thirds of the memory, and each further one half of the rest.
     fn window_bytes(&self) -> u64 {
         let used_bytes = self.used_window_bytes();
         let free_bytes = self.settings.read_ahead_max.saturating_sub(used_bytes);
+        let share_bytes = match used_bytes {
+            0 => free_bytes / 3 * 2,
+            _ => free_bytes / 2,
+        };
         let window_bytes = self
             .settings
             .read_ahead_handle_max
-            .min((free_bytes / 3 * 2).max(WINDOW_MIN));
+            .min(share_bytes.max(WINDOW_MIN));
         if window_bytes < WINDOW_MIN || window_bytes > free_bytes {
             return 0;
         }

@@ -385,6 +385,27 @@ fn handles_beyond_the_limit_are_refused() {
     assert_eq!(fixture.answers(), [(id, refused)]);
 }
 
+/// A single file fills a path of 1 Gbit/s and 200 ms with losses, which takes 50 MB. Files that are
+/// open beside it get windows, too.
+#[test]
+fn the_first_of_several_files_gets_two_thirds_of_the_memory() {
+    let settings = NearSettings {
+        read_ahead_max: 90 << 20,
+        ..NearSettings::default()
+    };
+    let mut fixture = Fixture::new(settings, "unknown");
+    let windows = [(); 5].map(|()| {
+        let attrs = Attrs::default();
+        let (path, flags) = (Bytes::from("/file"), OpenFlags::READ);
+        fixture.request(&Request::Open { path, flags, attrs });
+        match fixture.near.next_far_message() {
+            Some(ToFar::Open { credit_bytes, .. }) => credit_bytes * 10 / (1 << 20),
+            other => panic!("{other:?} in place of OPEN"),
+        }
+    });
+    assert_eq!(windows, [600, 150, 75, 37, 18]);
+}
+
 #[test]
 fn read_ahead_beyond_its_credit_ends_the_session() {
     let settings = NearSettings {

@@ -143,8 +143,8 @@ impl World {
         ]);
         let near = NearSettings {
             early,
-            read_ahead_max: rng.pick(&[0, 2 << 20, 5 << 20, 64 << 20]),
-            read_ahead_handle_max: rng.pick(&[1 << 20, 2 << 20, 32 << 20]),
+            read_ahead_max: rng.pick(&[0, 2 << 20, 5 << 20, 128 << 20]),
+            read_ahead_handle_max: rng.pick(&[1 << 20, 2 << 20, 64 << 20]),
             write_ahead_max: rng.pick(&[0, 100_000, 1 << 20, 64 << 20]),
             is_openssh: rng.one_in(2),
         };
