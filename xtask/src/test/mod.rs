@@ -8,9 +8,12 @@ mod examples;
 mod programs;
 mod suites;
 
-use std::{process::Command, thread};
+use std::{
+    process::{Command, Stdio},
+    thread,
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::{
@@ -182,10 +185,14 @@ fn production(suites: &mut Suites) -> Result<()> {
 
 /// Returns the features of all crates but `longhaul`, in the form that cargo's `--features` takes.
 fn library_features() -> Result<String> {
-    let output = cargo(["metadata", "--no-deps", "--format-version=1"]).output()?;
+    let mut command = cargo(["metadata", "--no-deps", "--format-version=1"]);
+    let output = command.stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "`cargo metadata` has failed");
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array();
+    let packages = packages.context("`cargo metadata` lists no packages")?;
     let mut features = Vec::new();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
+    for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
         if name != "longhaul" {
             let of_package = package["features"].as_object().into_iter().flatten();
