@@ -343,8 +343,8 @@ impl SftpNear {
         reserved.sum::<u64>() + self.opening_bytes
     }
 
-    /// Returns the window of a new read-ahead in bytes, or 0 if there is no memory for one. The first
-    /// read-ahead gets up to two thirds of the memory, and each further one half of the rest.
+    /// Returns the window of a new read-ahead in bytes, or 0 if there is no memory for one. The
+    /// first read-ahead gets up to two thirds of the memory, and each further one half of the rest.
     fn window_bytes(&self) -> u64 {
         let used_bytes = self.used_window_bytes();
         let free_bytes = self.settings.read_ahead_max.saturating_sub(used_bytes);
