@@ -377,7 +377,7 @@ pub(super) struct FarSshSection {
     ///
     /// Default: `ssh_known_hosts` beside `key_file`.
     pub(super) known_hosts: Option<Spanned<PathBuf>>,
-    /// Fingerprint of the only permitted host key. It excludes `known_hosts`.
+    /// Fingerprint of the only permitted host key. Not permitted together with `known_hosts`.
     pub(super) host_key: Option<Spanned<String>>,
     /// Folder with a private key for each user, for `public_key = ["key"]`.
     pub(super) user_keys: Option<Spanned<PathBuf>>,
