@@ -19,8 +19,8 @@ pub fn run(data: &[u8]) {
     let piece = usize::from(tape.short()).max(1);
     let bytes = data.get(3..).unwrap_or_default();
     head(bytes);
-    let whole = Told::of(bytes, reports_chunks, bytes.len().max(1));
-    let in_pieces = Told::of(bytes, reports_chunks, piece);
+    let whole = DecoderEvents::of(bytes, reports_chunks, bytes.len().max(1));
+    let in_pieces = DecoderEvents::of(bytes, reports_chunks, piece);
     if whole.is_too_much || in_pieces.is_too_much {
         return;
     }
@@ -47,7 +47,7 @@ fn head(bytes: &[u8]) {
 
 /// All events that a decoder reported.
 #[derive(Default)]
-struct Told {
+struct DecoderEvents {
     bytes: Vec<u8>,
     marks: Vec<Mark>,
     error: Option<DecodeError>,
@@ -66,9 +66,9 @@ enum Mark {
     End(usize, FrameHead),
 }
 
-impl Told {
+impl DecoderEvents {
     fn of(bytes: &[u8], reports_chunks: bool, piece: usize) -> Self {
-        let mut told = Self::default();
+        let mut reported = Self::default();
         let mut decoder = Decoder::new(reports_chunks);
         let (mut numbers, mut referred_bytes, mut is_ended) = (0, 0, false);
         for piece in bytes.chunks(piece) {
@@ -78,51 +78,51 @@ impl Told {
                     Ok(Some(event)) => event,
                     Ok(None) => break,
                     Err(error) => {
-                        told.error = Some(error);
-                        return told;
+                        reported.error = Some(error);
+                        return reported;
                     }
                 };
-                assert!(!is_ended, "nothing is told behind the end");
-                let at = told.bytes.len();
+                assert!(!is_ended, "nothing is reported behind the end");
+                let at = reported.bytes.len();
                 match event {
                     DecoderEvent::Bytes(bytes) => {
                         assert!(!bytes.is_empty() && bytes.len() <= zstd_block::BLOCK_MAX);
-                        told.bytes.extend_from_slice(&bytes);
+                        reported.bytes.extend_from_slice(&bytes);
                     }
                     DecoderEvent::Reference { number, reference } => {
                         assert_eq!(number, numbers);
                         assert!((1..=CHUNK_MAX).contains(&reference.bytes));
                         numbers += 1;
                         referred_bytes += reference.bytes;
-                        told.marks.push(Mark::Reference(at, number, reference));
+                        reported.marks.push(Mark::Reference(at, number, reference));
                     }
                     DecoderEvent::List { number, reference } => {
                         assert_eq!(number, numbers);
                         numbers += 1 + (reference.bytes / REFERENCE_BYTES) as u64;
-                        told.marks.push(Mark::List(at, number, reference));
+                        reported.marks.push(Mark::List(at, number, reference));
                     }
                     DecoderEvent::Chunk { name, bytes } => {
                         assert!(reports_chunks);
                         assert!((KEPT_LEAST..=CHUNK_MAX).contains(&bytes.len()));
                         assert_eq!(name, ChunkName::of(&bytes));
-                        told.marks.push(Mark::Chunk(name));
+                        reported.marks.push(Mark::Chunk(name));
                     }
                     DecoderEvent::End(head) => {
                         is_ended = true;
-                        told.marks.push(Mark::End(at, head));
+                        reported.marks.push(Mark::End(at, head));
                     }
                 }
-                if told.bytes.len() > TOLD_MAX_BYTES {
-                    told.is_too_much = true;
-                    return told;
+                if reported.bytes.len() > TOLD_MAX_BYTES {
+                    reported.is_too_much = true;
+                    return reported;
                 }
             }
         }
         let counts = decoder.counts();
-        assert_eq!(counts.bytes, (told.bytes.len() + referred_bytes) as u64);
+        assert_eq!(counts.bytes, (reported.bytes.len() + referred_bytes) as u64);
         assert_eq!(counts.coded_bytes, bytes.len() as u64);
         assert_eq!(decoder.end().is_ok(), is_ended);
-        told
+        reported
     }
 }
 

@@ -525,9 +525,9 @@ mod tests {
     }
 
     /// Stream whose peer has sent bytes and has left.
-    struct Left;
+    struct ClosedPeer;
 
-    impl AsyncRead for Left {
+    impl AsyncRead for ClosedPeer {
         fn poll_read(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -538,7 +538,7 @@ mod tests {
         }
     }
 
-    impl PeerEnd for Left {
+    impl PeerEnd for ClosedPeer {
         fn has_peer_ended(&self) -> bool {
             true
         }
@@ -547,7 +547,7 @@ mod tests {
     #[tokio::test]
     async fn a_paused_connection_ends_when_its_peer_is_gone() {
         let state = backpressure();
-        let mut stream = PausableStream::new(Left, state.clone());
+        let mut stream = PausableStream::new(ClosedPeer, state.clone());
         let held = HeldBytes::new(state);
         assert!(stream.read_u8().await.is_ok());
         held.add(HARD_LIMIT as usize);

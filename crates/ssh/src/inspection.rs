@@ -149,14 +149,14 @@ impl From<PublicKey> for ServerHostKey {
 /// Handler of a connection that ends before the log-in.
 #[derive(Default)]
 struct Observer {
-    seen: Arc<Seen>,
+    seen: Arc<SharedMessages>,
     /// Whether the connection ends as soon as the host key is known.
     ends_after_key: bool,
 }
 
 /// Messages of a server. The handler of a connection shares them with the caller.
 #[derive(Default)]
-struct Seen(Mutex<Messages>);
+struct SharedMessages(Mutex<Messages>);
 
 #[derive(Default)]
 struct Messages {
@@ -165,7 +165,7 @@ struct Messages {
     text: Option<String>,
 }
 
-impl Seen {
+impl SharedMessages {
     fn change(&self, change: impl FnOnce(&mut Messages)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -43,13 +43,13 @@ pub(super) struct ChannelEnd {
 /// Exchange of requests and answers. Clones share the channel.
 #[derive(Debug, Clone)]
 pub(super) struct Exchange {
-    shared: Arc<Shared>,
+    shared: Arc<ExchangeContext>,
     /// Dropping the last clone ends the tasks of the channel.
     _tasks: Arc<Tasks>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ExchangeContext {
     /// The server and the route to it, for display.
     peer: String,
     reply_timeout: Duration,
@@ -98,7 +98,7 @@ impl Exchange {
         (reply_timeout, stall_max): (Duration, Duration),
     ) -> Result<(Self, Greeting), ServerError> {
         let (outgoing, requests) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ExchangeContext {
             peer,
             reply_timeout,
             stall_max,
@@ -301,7 +301,7 @@ impl PendingAnswer {
     }
 }
 
-impl Shared {
+impl ExchangeContext {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -335,7 +335,7 @@ impl Shared {
 
 /// Sends the requests of the queue. Small requests are sent together.
 async fn write(
-    shared: Arc<Shared>,
+    shared: Arc<ExchangeContext>,
     mut to_server: impl ToServer,
     mut requests: mpsc::UnboundedReceiver<Rope>,
 ) {
@@ -372,7 +372,7 @@ async fn write(
 }
 
 /// Passes the server's answers to their receivers. This task waits only for bytes of the server.
-async fn read(shared: Arc<Shared>, mut from_server: impl FromServer) {
+async fn read(shared: Arc<ExchangeContext>, mut from_server: impl FromServer) {
     let reason = loop {
         let bytes = match from_server.receive().await {
             Ok(bytes) => bytes,

@@ -29,11 +29,11 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct SftpSession {
     exchange: Exchange,
-    shared: Arc<Shared>,
+    shared: Arc<SessionContext>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SessionContext {
     /// `None` for tests without SSH.
     connection: Option<SshConnection>,
     has_posix_rename: bool,
@@ -83,7 +83,7 @@ impl SftpSession {
         };
         Ok(Self {
             exchange,
-            shared: Arc::new(Shared {
+            shared: Arc::new(SessionContext {
                 connection,
                 has_posix_rename: greeting.has_extension(b"posix-rename@openssh.com"),
                 limits: Mutex::new(limits),

@@ -72,7 +72,7 @@ enum State {
 
 /// Answer for a request of the client.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum PreparedAnswer {
     /// The answer is in flight. The request has this number.
     InFlight(u64),
     /// Number of the request, and packet of the server.
@@ -169,14 +169,14 @@ impl SftpNear {
     }
 
     /// Removes and returns the answer for a request of the client.
-    fn take_prepared(&mut self, kind: ForecastKind, path: &Bytes) -> Option<Taken> {
+    fn take_prepared(&mut self, kind: ForecastKind, path: &Bytes) -> Option<PreparedAnswer> {
         let number = *self.prepared.numbers.get(&(kind, path.clone()))?;
         let request = self.prepared.remove(number)?;
         let (taken, waited) = match request.state {
-            State::InFlight => (Taken::InFlight(number), Duration::ZERO),
+            State::InFlight => (PreparedAnswer::InFlight(number), Duration::ZERO),
             State::Answered { at, packet } => {
                 let waited = self.now.saturating_sub(at);
-                (Taken::Answered(number, packet), waited)
+                (PreparedAnswer::Answered(number, packet), waited)
             }
             State::Failed => return None,
         };
@@ -326,7 +326,7 @@ impl SftpNear {
     pub(super) fn answer_prepared(&mut self, id: u32, kind: ForecastKind, path: &Bytes) -> bool {
         match (kind, self.take_prepared(kind, path)) {
             (_, None) => return false,
-            (ForecastKind::Open, Some(Taken::InFlight(number))) => {
+            (ForecastKind::Open, Some(PreparedAnswer::InFlight(number))) => {
                 let pending = PendingRequest::Open {
                     id,
                     opening: self.opening(path, OpenFlags::READ, PREPARED_WINDOW),
@@ -334,15 +334,15 @@ impl SftpNear {
                 };
                 self.outbox.replace(number, pending);
             }
-            (_, Some(Taken::InFlight(number))) => {
+            (_, Some(PreparedAnswer::InFlight(number))) => {
                 let retry = request_packet(kind, path);
                 self.outbox
                     .replace(number, PendingRequest::Stat { id, retry });
             }
-            (ForecastKind::Open, Some(Taken::Answered(number, packet))) => {
+            (ForecastKind::Open, Some(PreparedAnswer::Answered(number, packet))) => {
                 return self.open_prepared(id, number, path, packet);
             }
-            (_, Some(Taken::Answered(_, packet))) => self.outbox.reply(id, packet),
+            (_, Some(PreparedAnswer::Answered(_, packet))) => self.outbox.reply(id, packet),
         }
         true
     }

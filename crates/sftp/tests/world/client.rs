@@ -1,4 +1,4 @@
-//! An SFTP client that performs jobs, in the manner of several programs.
+//! An SFTP client that performs jobs, with the request patterns of several programs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,9 +16,9 @@ use crate::{
     server::{entry, text},
 };
 
-/// Manner in which a client sends READs or WRITEs.
+/// Pattern in which a client sends READs or WRITEs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct RequestPattern {
     /// Bytes of a request.
     pub(crate) size: u64,
     /// Maximum number of outstanding requests.
@@ -31,7 +31,7 @@ pub(crate) struct Manner {
     pub(crate) reordered: u64,
 }
 
-impl Manner {
+impl RequestPattern {
     pub(crate) const fn new(size: u64, window: usize) -> Self {
         Self {
             size,
@@ -151,7 +151,7 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) task: Task,
-    manner: Manner,
+    pattern: RequestPattern,
     step: Step,
     handle: Bytes,
     outstanding: usize,
@@ -173,21 +173,21 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(task: Task, manner: Manner, rng: &mut Rng) -> Self {
+    pub(crate) fn new(task: Task, pattern: RequestPattern, rng: &mut Rng) -> Self {
         let mut queue = VecDeque::new();
         let mut bytes = Vec::new();
         match &task {
             Task::Upload { seed, size, .. } => {
                 bytes = content(*seed, *size as usize);
-                queue = in_pieces(0, *size, manner, rng);
+                queue = in_pieces(0, *size, pattern, rng);
             }
             Task::Download {
                 seed, size, start, ..
             } => {
                 bytes = content(*seed, *size as usize);
                 // The client does not know the size, and reads beyond the end.
-                let beyond = manner.size * rng.between(1, 3);
-                queue = in_pieces(*start, size + beyond, manner, rng);
+                let beyond = pattern.size * rng.between(1, 3);
+                queue = in_pieces(*start, size + beyond, pattern, rng);
             }
             Task::Random {
                 seed,
@@ -216,11 +216,11 @@ impl Job {
         }
         Self {
             task,
-            manner,
+            pattern,
             step: Step::Open,
             handle: Bytes::new(),
             outstanding: 0,
-            window: if manner.grows { 1 } else { manner.window },
+            window: if pattern.grows { 1 } else { pattern.window },
             queue,
             bytes,
             received: BTreeMap::new(),
@@ -257,15 +257,15 @@ impl Job {
 }
 
 /// Cuts a range into requests.
-fn in_pieces(start: u64, end: u64, manner: Manner, rng: &mut Rng) -> VecDeque<(u64, u64)> {
+fn in_pieces(start: u64, end: u64, pattern: RequestPattern, rng: &mut Rng) -> VecDeque<(u64, u64)> {
     let mut pieces: Vec<(u64, u64)> = Vec::new();
     let mut offset = start;
     while offset < end {
-        let length = manner.size.min(end - offset);
+        let length = pattern.size.min(end - offset);
         pieces.push((offset, length));
         offset += length;
     }
-    for block in pieces.chunks_mut(manner.reordered as usize) {
+    for block in pieces.chunks_mut(pattern.reordered as usize) {
         for at in 1..block.len() {
             block.swap(at, rng.below(at as u64 + 1) as usize);
         }
@@ -324,7 +324,7 @@ impl Client {
     pub(crate) fn outstanding(&self) -> String {
         let jobs = self.jobs.iter().filter(|job| !job.is_done());
         let jobs: Vec<_> = jobs
-            .map(|job| format!("{:?} {:?} {:?}", job.task, job.manner, job.step))
+            .map(|job| format!("{:?} {:?} {:?}", job.task, job.pattern, job.step))
             .collect();
         let sent: Vec<_> = self.sent.iter().take(5).collect();
         format!("{sent:?} {} {jobs:?}", self.output_bytes)
@@ -473,9 +473,9 @@ impl Client {
         }
     }
 
-    /// Returns whether the manner permits a further request.
+    /// Returns whether the pattern permits a further request.
     fn has_room(job: &Job, is_waiting: bool) -> bool {
-        job.outstanding < job.window && !(job.manner.waits_for_all && is_waiting)
+        job.outstanding < job.window && !(job.pattern.waits_for_all && is_waiting)
     }
 
     fn advance_upload(&mut self, number: usize) -> bool {
@@ -504,7 +504,7 @@ impl Client {
             self.request(number, Sent::Size { confirmed }, &Request::Stat { path });
             return true;
         }
-        let is_waiting = job.manner.waits_for_all && job.outstanding >= job.window;
+        let is_waiting = job.pattern.waits_for_all && job.outstanding >= job.window;
         if !Self::has_room(job, is_waiting) {
             return false;
         }
@@ -634,7 +634,7 @@ impl Client {
             }
             (Sent::Data { offset, length }, response) => {
                 job.answers += 1;
-                if job.manner.grows && job.window < job.manner.window {
+                if job.pattern.grows && job.window < job.pattern.window {
                     job.window += 1;
                 }
                 match &job.task {

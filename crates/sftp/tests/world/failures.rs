@@ -3,7 +3,7 @@
 use sftp::EarlyReplies;
 
 use crate::{
-    client::{Client, Job, Manner, Task},
+    client::{Client, Job, RequestPattern, Task},
     rng::Rng,
     server::{Server, ServerTraits, text},
     world::{Setup, World},
@@ -13,10 +13,10 @@ const SIZE: u64 = 700_000;
 
 const RULES: [EarlyReplies; 3] = [EarlyReplies::Off, EarlyReplies::Held, EarlyReplies::All];
 
-/// Uploads a file in each manner. Returns the finished jobs with the number of failed WRITEs at the
-/// server.
+/// Uploads a file in each pattern. Returns the finished jobs with the number of failed WRITEs at
+/// the server.
 fn upload(early: EarlyReplies, traits: &ServerTraits) -> Vec<World> {
-    let run = |manner| {
+    let run = |pattern| {
         let task = Task::Upload {
             path: text("/file"),
             seed: 1,
@@ -27,7 +27,7 @@ fn upload(early: EarlyReplies, traits: &ServerTraits) -> Vec<World> {
             checks_size: false,
             renames: false,
         };
-        let job = Job::new(task, manner, &mut Rng::new(2));
+        let job = Job::new(task, pattern, &mut Rng::new(2));
         let client = Client::new(vec![job], 1);
         let server = Server::new(traits.clone());
         let mut world = World::new(Setup::good(early, 50), client, server, 3);
@@ -35,7 +35,7 @@ fn upload(early: EarlyReplies, traits: &ServerTraits) -> Vec<World> {
         assert!(world.client.is_done());
         world
     };
-    Manner::PROGRAMS.into_iter().map(run).collect()
+    RequestPattern::PROGRAMS.into_iter().map(run).collect()
 }
 
 fn traits() -> ServerTraits {

@@ -3,7 +3,7 @@
 use sftp::EarlyReplies;
 
 use crate::{
-    client::{Client, Job, Manner, Task},
+    client::{Client, Job, RequestPattern, Task},
     rng::{Rng, content},
     server::{Server, ServerTraits, text},
     world::{Outcome, Setup, World},
@@ -12,7 +12,12 @@ use crate::{
 const SIZE: u64 = 5_000_000;
 
 /// Downloads a file. Returns the counters, and the number of READs at the server.
-fn download(start: u64, manner: Manner, traits: ServerTraits, setup: Setup) -> (Outcome, u64) {
+fn download(
+    start: u64,
+    pattern: RequestPattern,
+    traits: ServerTraits,
+    setup: Setup,
+) -> (Outcome, u64) {
     let task = Task::Download {
         path: text("/file"),
         seed: 1,
@@ -20,11 +25,11 @@ fn download(start: u64, manner: Manner, traits: ServerTraits, setup: Setup) -> (
         start,
         closes_after: None,
     };
-    run(task, manner, traits, setup)
+    run(task, pattern, traits, setup)
 }
 
-fn run(task: Task, manner: Manner, traits: ServerTraits, setup: Setup) -> (Outcome, u64) {
-    let job = Job::new(task, manner, &mut Rng::new(2));
+fn run(task: Task, pattern: RequestPattern, traits: ServerTraits, setup: Setup) -> (Outcome, u64) {
+    let job = Job::new(task, pattern, &mut Rng::new(2));
     let client = Client::new(vec![job], 1);
     let mut server = Server::new(traits);
     server
@@ -51,19 +56,19 @@ fn good() -> Setup {
 
 #[test]
 fn clients_in_sequence_read_from_read_ahead_alone() {
-    for manner in Manner::PROGRAMS {
-        let (outcome, _) = download(0, manner, traits(), good());
-        assert_eq!(outcome.relayed_reads, 0, "{manner:?}");
+    for pattern in RequestPattern::PROGRAMS {
+        let (outcome, _) = download(0, pattern, traits(), good());
+        assert_eq!(outcome.relayed_reads, 0, "{pattern:?}");
     }
 }
 
 #[test]
 fn window_below_the_size_of_the_file_serves_clients_in_sequence() {
-    for manner in Manner::PROGRAMS {
+    for pattern in RequestPattern::PROGRAMS {
         let mut setup = good();
         setup.near.read_ahead_max = 2 << 20;
-        let (outcome, _) = download(0, manner, traits(), setup);
-        assert_eq!(outcome.relayed_reads, 0, "{manner:?}");
+        let (outcome, _) = download(0, pattern, traits(), setup);
+        assert_eq!(outcome.relayed_reads, 0, "{pattern:?}");
     }
 }
 
@@ -73,15 +78,18 @@ fn short_answers_of_the_server_do_not_reach_clients_in_sequence() {
         has_short_reads: true,
         ..traits()
     };
-    let (outcome, _) = download(0, Manner::PROGRAMS[0], traits, good());
+    let (outcome, _) = download(0, RequestPattern::PROGRAMS[0], traits, good());
     assert_eq!(outcome.relayed_reads, 0);
 }
 
 #[test]
 fn resumed_download_reads_ahead_from_its_start() {
-    for manner in Manner::PROGRAMS.into_iter().filter(|it| it.reordered == 1) {
-        let (outcome, _) = download(SIZE / 2, manner, traits(), good());
-        assert_eq!(outcome.relayed_reads, 0, "{manner:?}");
+    for pattern in RequestPattern::PROGRAMS
+        .into_iter()
+        .filter(|it| it.reordered == 1)
+    {
+        let (outcome, _) = download(SIZE / 2, pattern, traits(), good());
+        assert_eq!(outcome.relayed_reads, 0, "{pattern:?}");
     }
 }
 
@@ -89,7 +97,7 @@ fn resumed_download_reads_ahead_from_its_start() {
 fn without_memory_for_read_ahead_reads_are_passed_on() {
     let mut setup = good();
     setup.near.read_ahead_max = 0;
-    let (outcome, reads) = download(0, Manner::PROGRAMS[4], traits(), setup);
+    let (outcome, reads) = download(0, RequestPattern::PROGRAMS[4], traits(), setup);
     assert!(outcome.relayed_reads > SIZE / 32_768);
     assert_eq!(reads, outcome.relayed_reads);
 }
@@ -105,8 +113,8 @@ fn random_access_stops_read_ahead() {
     };
     let mut setup = good();
     setup.near.read_ahead_max = 4 << 20;
-    let manner = Manner::new(0, 1);
-    let (outcome, reads) = run(task, manner, traits(), setup);
+    let pattern = RequestPattern::new(0, 1);
+    let (outcome, reads) = run(task, pattern, traits(), setup);
     assert!(outcome.relayed_reads > 10, "{outcome:?}");
     // The whole file has about 20 READs.
     assert!(reads < 100, "{reads} READs");

@@ -8,7 +8,7 @@ use sftp::{
 };
 
 use crate::{
-    client::{Client, Job, Manner, Task, renamed},
+    client::{Client, Job, RequestPattern, Task, renamed},
     rng::{Rng, content},
     server::{Server, ServerTraits, text},
 };
@@ -243,8 +243,8 @@ impl World {
                     entries: server.entries,
                 },
             };
-            let manner = Manner::any(&mut rng);
-            jobs.push(Job::new(task, manner, &mut rng));
+            let pattern = RequestPattern::any(&mut rng);
+            jobs.push(Job::new(task, pattern, &mut rng));
         }
         let mut client = Client::new(jobs, rng.between(1, 3) as usize);
         if near.is_openssh {
