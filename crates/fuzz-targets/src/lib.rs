@@ -26,6 +26,7 @@ pub mod optimiser_pair;
 pub mod optimiser_segments;
 pub mod sftp_far;
 pub mod sftp_near;
+pub mod ssh_wire;
 mod tape;
 
 pub use tape::Tape;
@@ -137,6 +138,15 @@ mod tests {
     #[test]
     fn variations_of_servers_of_sftp_are_relayed_or_refused() {
         exercise(&sftp_far::seeds(), 5_000, sftp_far::run);
+    }
+
+    #[test]
+    fn variations_of_ssh_messages_are_read_or_refused() {
+        let seeds = ssh_wire::seeds();
+        let messages: Vec<_> = seeds.iter().map(|seed| ssh_wire::play(seed)).collect();
+        assert_eq!(messages, [8, 7, 10, 1, 0]);
+        assert!(ssh::fuzzing::has_client_gcm(&ssh::fuzzing::greeting()));
+        exercise(&seeds, 20_000, ssh_wire::run);
     }
 
     #[test]

@@ -8,6 +8,8 @@
 mod algorithms;
 mod backpressure;
 mod far;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod host_key;
 mod host_key_check;
 mod inspection;

@@ -45,6 +45,11 @@ fn named_entry(name: Vec<u8>, long_name: &[u8], attrs: &Attrs) -> ListingEntry {
         modified,
     } = stat(attrs);
     let kind = kind(attrs, long_name);
+    #[cfg(fuzz_canary)]
+    assert!(
+        size_bytes.is_none_or(|it| it % 64 != 37),
+        "canary: in the attributes of an entry"
+    );
     ListingEntry {
         size_bytes: size_bytes.filter(|_| kind == EntryKind::File),
         name,

@@ -83,7 +83,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GreetedStream<S> {
             loop {
                 match Greeting::parse(&self.unread) {
                     Greeting::Incomplete if self.unread.len() < GREETING_MAX => {}
-                    Greeting::Incomplete => return Err(io::ErrorKind::InvalidData.into()),
+                    Greeting::Incomplete | Greeting::Other => {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    }
                     Greeting::Complete { has_gcm } => return Ok(has_gcm),
                 }
                 self.read_more().await?;
@@ -115,7 +117,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GreetedStream<S> {
 enum Greeting {
     /// The bytes end within the identification or within the list.
     Incomplete,
-    /// The bytes contain the list, or something other than a list.
+    /// The bytes are no identification, or something other than a list follows it.
+    Other,
+    /// The bytes contain the list, or a packet that may precede it.
     Complete {
         /// Whether the list has AES-GCM in both directions.
         has_gcm: bool,
@@ -124,10 +128,11 @@ enum Greeting {
 
 impl Greeting {
     fn parse(bytes: &[u8]) -> Self {
-        let Some(end) = bytes.iter().position(|it| *it == b'\n') else {
+        let mut line = bytes.iter().take(IDENTIFICATION_MAX);
+        let Some(end) = line.position(|it| *it == b'\n') else {
             return match bytes.len() < IDENTIFICATION_MAX {
                 true => Self::Incomplete,
-                false => Self::Complete { has_gcm: false },
+                false => Self::Other,
             };
         };
         let packet = &bytes[end + 1..];
@@ -136,13 +141,19 @@ impl Greeting {
         };
         let length = u32::from_be_bytes(*length) as usize;
         if length > PACKET_MAX {
-            return Self::Complete { has_gcm: false };
+            return Self::Other;
         }
         let Some(body) = body.get(..length) else {
             return Self::Incomplete;
         };
-        let has_gcm = ciphers(body).is_some_and(|lists| lists.into_iter().all(has_gcm));
-        Self::Complete { has_gcm }
+        match (ciphers(body), body.get(1)) {
+            (Some(lists), _) => Self::Complete {
+                has_gcm: lists.into_iter().all(has_gcm),
+            },
+            // A client may send such a packet before its list. The library reads it.
+            (None, Some(SSH_MSG_DISCONNECT..=SSH_MSG_DEBUG)) => Self::Complete { has_gcm: false },
+            (None, _) => Self::Other,
+        }
     }
 }
 
@@ -166,6 +177,46 @@ fn ciphers(packet: &[u8]) -> Option<[&[u8]; 2]> {
 fn has_gcm(list: &[u8]) -> bool {
     let mut names = list.split(|it| *it == b',');
     names.any(|it| it == b"aes128-gcm@openssh.com" || it == b"aes256-gcm@openssh.com")
+}
+
+/// Parses the first packets of a client. Returns whether the client supports AES-GCM in both
+/// directions.
+///
+/// # Panics
+/// Panics if the result depends on the amount of data that has arrived.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn has_client_gcm(bytes: &[u8]) -> bool {
+    let first = (0..bytes.len())
+        .map(|end| Greeting::parse(&bytes[..end]))
+        .find(|it| *it != Greeting::Incomplete);
+    let whole = Greeting::parse(bytes);
+    if let Some(first) = first {
+        assert_eq!(first, whole);
+    }
+    whole == Greeting::Complete { has_gcm: true }
+}
+
+/// Returns the first packets of a client with these ciphers.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn greeting(ciphers: [&str; 2]) -> Vec<u8> {
+    let mut body = vec![4, SSH_MSG_KEXINIT];
+    body.extend_from_slice(&[9; 16]);
+    for list in [
+        "curve25519-sha256",
+        "ssh-ed25519",
+        ciphers[0],
+        ciphers[1],
+        "",
+    ] {
+        let length = u32::try_from(list.len()).expect("short");
+        body.extend_from_slice(&length.to_be_bytes());
+        body.extend_from_slice(list.as_bytes());
+    }
+    let mut bytes = b"SSH-2.0-Client_1.0\r\n".to_vec();
+    let length = u32::try_from(body.len()).expect("short");
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(&body);
+    bytes
 }
 
 impl PeerEnd for GreetedStream<Leg> {
@@ -220,6 +271,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GreetedStream<S> {
     }
 }
 
+const SSH_MSG_DISCONNECT: u8 = 1;
+const SSH_MSG_DEBUG: u8 = 4;
 const SSH_MSG_KEXINIT: u8 = 20;
 
 /// Maximum length of an identification in bytes (RFC 4253 section 4.2).
@@ -241,26 +294,6 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Returns the first packets of a client with these ciphers.
-    fn greeting(ciphers: [&str; 2]) -> Vec<u8> {
-        let mut body = vec![4, SSH_MSG_KEXINIT];
-        body.extend_from_slice(&[9; 16]);
-        for list in [
-            "curve25519-sha256",
-            "ssh-ed25519",
-            ciphers[0],
-            ciphers[1],
-            "",
-        ] {
-            body.extend_from_slice(&(list.len() as u32).to_be_bytes());
-            body.extend_from_slice(list.as_bytes());
-        }
-        let mut bytes = b"SSH-2.0-Client_1.0\r\n".to_vec();
-        bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
-        bytes.extend_from_slice(&body);
-        bytes
-    }
 
     #[tokio::test]
     async fn a_client_with_gcm_in_both_directions_is_recognized_at_any_cut() {
@@ -315,13 +348,32 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_left_to_the_library() {
-        let other = Greeting::Complete { has_gcm: false };
-        assert_eq!(
-            Greeting::parse(b"GET / HTTP/1.1\r\n\xff\xff\xff\xff"),
-            other
-        );
-        assert_eq!(Greeting::parse(&[b'x'; 300]), other);
-        assert_eq!(Greeting::parse(b"SSH-2.0-x\n\0\0\0\x03\0\x14x"), other);
+    fn other_protocols_are_recognized() {
+        for bytes in [
+            &b"GET / HTTP/1.1\r\n\xff\xff\xff\xff"[..],
+            &[b'x'; 300],
+            b"SSH-2.0-x\n\0\0\0\x03\0\x14x",
+            b"SSH-2.0-x\n\0\0\0\0\0\0\0\0",
+        ] {
+            assert_eq!(Greeting::parse(bytes), Greeting::Other);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_may_precede_the_list_is_left_to_the_library() {
+        let parsed = Greeting::parse(b"SSH-2.0-x\n\0\0\0\x03\0\x02x");
+        assert_eq!(parsed, Greeting::Complete { has_gcm: false });
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_no_list_is_not_served() {
+        let (mut client, server) = tokio::io::duplex(100_000);
+        let greeted = GreetedStream::send_identification(server).await;
+        let mut greeted = greeted.expect("open");
+        client.write_all(b"SSH-2.0-x\r\n").await.expect("open");
+        client.write_all(&[0; 10_000]).await.expect("open");
+        greeted.read_identification().await.expect("SSH");
+        let error = greeted.read_list().await.expect_err("no list");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -34,6 +34,8 @@ use russh::{SshId, server};
 use tracing::{Span, info_span};
 
 pub use agent::is_login;
+#[cfg(feature = "fuzzing")]
+pub(crate) use greeting::{greeting, has_client_gcm};
 use login_queue::LoginQueue;
 use server_memory::ServerMemory;
 

@@ -39,7 +39,7 @@ impl Frame {
 }
 
 /// Returns the header of a frame. The body follows the header.
-pub(super) fn header(kind: u8, length: usize) -> Bytes {
+pub(crate) fn header(kind: u8, length: usize) -> Bytes {
     let mut header = BytesMut::with_capacity(HEADER_BYTES);
     put_header(&mut header, kind, length);
     header.freeze()

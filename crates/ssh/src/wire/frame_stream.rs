@@ -193,7 +193,7 @@ impl FrameWriter {
 
 /// Splitter of bytes into frames.
 #[derive(Debug, Default)]
-struct FrameSplitter {
+pub(crate) struct FrameSplitter {
     /// Bytes that do not belong to a returned frame yet.
     bytes: Rope,
     /// Type and length of the body that follows next. `None` if a header follows next.
@@ -204,7 +204,7 @@ impl FrameReader {
     /// Creates a reader. The bytes in `first` precede the bytes of the stream.
     pub(crate) fn new(stream: RecvStream, first: Bytes) -> Self {
         let mut splitter = FrameSplitter::default();
-        splitter.bytes.push(first);
+        splitter.push(first);
         Self {
             stream,
             splitter,
@@ -236,7 +236,7 @@ impl FrameReader {
                 }
             }
             match self.stream.read().await {
-                Ok(Some(bytes)) => self.splitter.bytes.push(bytes),
+                Ok(Some(bytes)) => self.splitter.push(bytes),
                 Ok(None) if self.is_at_boundary() => return Ok(None),
                 Ok(None) => return Err(WireError::Truncated),
                 Err(error) => return Err(WireError::Lost(error.to_string())),
@@ -288,11 +288,22 @@ impl FrameReader {
 }
 
 impl FrameSplitter {
-    fn is_at_boundary(&self) -> bool {
+    /// Appends bytes of the stream.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        self.bytes.push(bytes);
+    }
+
+    /// Whether the bytes so far end with a complete frame.
+    pub(crate) fn is_at_boundary(&self) -> bool {
         self.bytes.is_empty() && self.next.is_none()
     }
 
-    fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
+    /// Returns the next frame, or the next piece of a frame with data. Returns `None` if bytes are
+    /// missing.
+    ///
+    /// # Errors
+    /// [`WireError::TooLong`] if a body is longer than the limit.
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
         loop {
             let Some((kind, left)) = self.next else {
                 if self.bytes.len() < HEADER_BYTES {
@@ -354,7 +365,7 @@ mod tests {
             let mut splitter = FrameSplitter::default();
             let (mut whole, mut data) = (Vec::new(), Vec::new());
             for chunk in frames.chunks(cut) {
-                splitter.bytes.push(Bytes::copy_from_slice(chunk));
+                splitter.push(Bytes::copy_from_slice(chunk));
                 while let Some(frame) = splitter.next_frame().expect("valid") {
                     match frame {
                         Frame::Whole { kind, body } => whole.push((kind, body.into_bytes())),
@@ -376,7 +387,7 @@ mod tests {
     #[test]
     fn a_length_above_the_limit_is_refused_before_the_body_arrives() {
         let mut splitter = FrameSplitter::default();
-        splitter.bytes.push(header(1, BODY_MAX + 1));
+        splitter.push(header(1, BODY_MAX + 1));
         assert_eq!(splitter.next_frame(), Err(WireError::TooLong(1)));
     }
 

@@ -10,6 +10,11 @@ mod frame;
 mod frame_stream;
 pub(crate) mod session;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::{
+    frame::{Frame, header as frame_header},
+    frame_stream::FrameSplitter,
+};
 pub(crate) use frame_stream::{FrameReader, FrameWriter};
 
 use net::target::{Host, HostPort};
