@@ -84,6 +84,7 @@ pub(super) async fn serve(
     let mut near = NearHalf {
         send: stream.send,
         frames: FrameReader::new(stream.recv, stream.first),
+        early: None,
     };
     let (token, target, client, number, offer) = match timeout(OPEN_TIMEOUT, near.next()).await {
         Ok(Ok(Some(ToFar::Open {
@@ -101,8 +102,12 @@ pub(super) async fn serve(
     let _counted = relay.registry().session();
     let connected = tokio::select! {
         connected = connection::connect(&relay, peer, &target, &settings) => connected,
-        // If the near half sends a message or ends before the first reply, its client has left.
-        _ = near.frames.next() => return debug!("the client left before the connection"),
+        left = near.wait_until_left() => return match left {
+            Ok(()) | Err(WireError::Lost(_) | WireError::Truncated) => {
+                debug!("the client left before the connection");
+            }
+            Err(error) => near.end(EndReason::Closed, error.to_string()).await,
+        },
     };
     let connection = match connected {
         Ok(connection) => connection,

@@ -142,7 +142,7 @@ async fn open(
     let listener = &service.listener;
     let opened = match &listener.target {
         Some(target) => {
-            let opened = FarHalf::open(relay, target, listener, (address, session)).await;
+            let opened = FarHalf::open(relay, target, listener, (address, session), None).await;
             opened.map(Some)
         }
         None => Ok(None),

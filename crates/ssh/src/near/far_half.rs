@@ -76,7 +76,8 @@ pub(super) struct FarHalf {
 
 impl FarHalf {
     /// Opens a session with the server `target`. Returns when the far gateway has connected to the
-    /// server and trusts its host key.
+    /// server and trusts its host key. The far half receives `request` together with the opening,
+    /// which saves a round trip. [`first_reply`](Self::first_reply) then returns its reply.
     ///
     /// # Errors
     /// The reason why there is no session, as a sentence for the user.
@@ -85,6 +86,7 @@ impl FarHalf {
         target: &HostPort,
         listener: &SshListener,
         (client, session): (SocketAddr, u64),
+        request: Option<&ToFar>,
     ) -> Result<Self, SessionEnd> {
         let refused = |text: String| SessionEnd {
             reason: EndReason::Unavailable,
@@ -114,8 +116,12 @@ impl FarHalf {
             coding: offer,
         };
         let mut frames = FrameReader::new(recv, Bytes::new());
+        let mut start = open.encode().to_vec();
+        if let Some(request) = request {
+            start.extend_from_slice(&request.encode());
+        }
         let first = async {
-            let sent = send.write(open.encode()).await;
+            let sent = send.write(start.into()).await;
             sent.map_err(|error| WireError::Lost(error.to_string()))?;
             next_message(&mut frames).await
         };
@@ -172,18 +178,39 @@ impl FarHalf {
     /// The reason why the session has ended.
     pub(super) async fn request(&self, request: &ToFar) -> Result<ToNear, SessionEnd> {
         let mut replies = self.replies.lock().await;
-        let replied = async {
+        self.in_time(async {
             self.send(request).await?;
-            tokio::select! {
-                reply = replies.recv() => match reply {
-                    Some(reply) => Ok(reply),
-                    None => Err(self.wait_for_end().await),
-                },
-                end = self.wait_for_end() => Err(end),
-            }
-        };
-        let replied = timeout(REPLY_TIMEOUT, replied).await;
-        replied.unwrap_or_else(|_| {
+            self.next_reply(&mut replies).await
+        })
+        .await
+    }
+
+    /// Returns the reply to the request that was sent with the opening.
+    ///
+    /// # Errors
+    /// The reason why the session has ended.
+    pub(super) async fn first_reply(&self) -> Result<ToNear, SessionEnd> {
+        let mut replies = self.replies.lock().await;
+        self.in_time(self.next_reply(&mut replies)).await
+    }
+
+    async fn next_reply(&self, replies: &mut mpsc::Receiver<ToNear>) -> Result<ToNear, SessionEnd> {
+        tokio::select! {
+            // If a reply and the end have both arrived, the reply is returned.
+            biased;
+            reply = replies.recv() => match reply {
+                Some(reply) => Ok(reply),
+                None => Err(self.wait_for_end().await),
+            },
+            end = self.wait_for_end() => Err(end),
+        }
+    }
+
+    async fn in_time(
+        &self,
+        reply: impl Future<Output = Result<ToNear, SessionEnd>>,
+    ) -> Result<ToNear, SessionEnd> {
+        timeout(REPLY_TIMEOUT, reply).await.unwrap_or_else(|_| {
             Err(SessionEnd {
                 reason: EndReason::Closed,
                 text: format!("{} does not answer in time", self.target),

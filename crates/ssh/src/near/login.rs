@@ -25,25 +25,26 @@ use crate::{
 
 /// Answers the request for the methods of a user.
 pub(super) async fn methods(client: &Client, name: &str) -> Auth {
-    let (far, user) = match far_half(client, name).await {
+    let (far, user, has_requested) = match find_or_open(client, name, true).await {
         Ok(found) => found,
         Err(end) => return refuse(client, end),
     };
-    // Clients request the methods first. A stored answer of the server saves a round trip.
-    let methods = client.memory.find(&far.target, &user);
-    let reply = match methods {
-        Some(methods) => Ok(ToNear::Rejected {
+    let reply = if has_requested {
+        far.first_reply().await
+    } else if let Some(methods) = client.memory.find(&far.target, &user) {
+        // Clients request the methods first. A stored answer of the server saves a round trip.
+        let is_partial = false;
+        let stored = ToNear::Rejected {
             methods,
-            is_partial: false,
-        }),
-        None => {
-            let reply = far.request(&ToFar::Methods { user: user.clone() }).await;
-            if let Ok(ToNear::Rejected { methods, .. }) = &reply {
-                client.memory.store(&far.target, &user, methods);
-            }
-            reply
-        }
+            is_partial,
+        };
+        return conclude(client, &far, Ok(stored), false);
+    } else {
+        far.request(&ToFar::Methods { user: user.clone() }).await
     };
+    if let Ok(ToNear::Rejected { methods, .. }) = &reply {
+        client.memory.store(&far.target, &user, methods);
+    }
     conclude(client, &far, reply, false)
 }
 
@@ -271,6 +272,17 @@ pub(super) async fn user(client: &Client) -> String {
 /// Returns the far half of the session and the user name at the server. If the client names its
 /// server, the first call opens the session.
 async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String), SessionEnd> {
+    let (far, user, _) = find_or_open(client, name, false).await?;
+    Ok((far, user))
+}
+
+/// Does the same as [`far_half`]. If `requests_methods` is true and the methods of the user are not
+/// stored, the opening carries the request for them. The last value states whether it does.
+async fn find_or_open(
+    client: &Client,
+    name: &str,
+    requests_methods: bool,
+) -> Result<(Arc<FarHalf>, String, bool), SessionEnd> {
     if let Some(end) = client.refused() {
         return Err(end);
     }
@@ -286,7 +298,7 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
         let far = client.far_half();
         let far = far.ok_or_else(|| unavailable("the session has no server"))?;
         return match user_at(name, target) {
-            Ok(user) => Ok((far, user.to_owned())),
+            Ok(user) => Ok((far, user.to_owned(), false)),
             Err(other) => Err(unavailable(&format!(
                 "this listener leads only to {target}, and not to {other}: name {target} as the \
                  server, or use a listener without a target"
@@ -299,15 +311,19 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
     })?;
     if let Some(far) = client.far_half() {
         return match far.target == named.server {
-            true => Ok((far, named.user.to_owned())),
+            true => Ok((far, named.user.to_owned(), false)),
             false => Err(unavailable("a connection has one server")),
         };
     }
+    let (server, user) = (&named.server, named.user.to_owned());
+    let requests = requests_methods && client.memory.find(server, &user).is_none();
+    let request = requests.then(|| ToFar::Methods { user: user.clone() });
     let names = (client.address, client.session);
-    let opened = FarHalf::open(&client.relay, &named.server, &client.listener, names).await?;
+    let (relay, listener) = (&client.relay, &client.listener);
+    let opened = FarHalf::open(relay, server, listener, names, request.as_ref()).await?;
     let far = Arc::new(opened);
     client.far.send_replace(Some(far.clone()));
-    Ok((far, named.user.to_owned()))
+    Ok((far, user, requests))
 }
 
 /// Refuses a client with a sentence.
