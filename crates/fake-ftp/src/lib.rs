@@ -80,6 +80,14 @@ pub struct State {
     pub breaks_after: VecDeque<usize>,
 }
 
+impl State {
+    /// Creates a directory. Returns false if the directory exists, or if its parent does not exist.
+    fn make_directory(&mut self, path: String) -> bool {
+        let parent = path.rsplit_once('/').map(|(parent, _)| parent);
+        parent.is_none_or(|it| self.directories.contains(it)) && self.directories.insert(path)
+    }
+}
+
 /// Progress of one upload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Upload {

@@ -213,8 +213,8 @@ impl Session {
                 self.say(if is_there { "250 there" } else { "550 no" });
             }
             "MKD" => {
-                self.state().directories.insert(path);
-                self.say("257 \"made\"");
+                let is_made = self.state().make_directory(path);
+                self.say(if is_made { "257 \"made\"" } else { "550 no" });
             }
             "EPSV" | "PASV" => self.listen(verb),
             "PORT" | "EPRT" => self.take_port(argument),

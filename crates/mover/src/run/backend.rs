@@ -156,38 +156,58 @@ impl Backend {
                 let (files, path) = (disk.files.clone(), path.to_vec());
                 on_disk(move || files.make_folder(&path), what).await
             }
-            Self::Remote(session) => {
-                for above in directories_above(path, with_parents) {
+            Self::Remote(_) | Self::Sftp(_) => {
+                let above: Vec<_> = match with_parents {
+                    true => directories_above(path).collect(),
+                    false => Vec::new(),
+                };
+                // The parent usually exists. A request for each parent would take a round trip.
+                match self.make_missing_directory(path).await {
+                    Err(error) if error.is_refusal() && !above.is_empty() => {}
+                    made => return Ok(made?),
+                }
+                for above in above {
                     // A refusal is ignored, because the directory may exist. If it does not exist,
                     // the creation of the next directory fails.
-                    let _ = ignore_refusal(session.make_directory(above).await)?;
+                    let _ = ignore_refusal(self.request_directory(above).await)?;
                 }
-                match session.make_directory(path).await {
-                    Err(error @ ServerError::Refused { .. }) => {
-                        // An earlier attempt may have made the directory.
-                        if session.is_directory(path).await? {
-                            Ok(())
-                        } else {
-                            Err(error.into())
-                        }
-                    }
-                    result => Ok(result?),
-                }
-            }
-            Self::Sftp(session) => {
-                for above in directories_above(path, with_parents) {
-                    let _ = ignore_refusal(session.make_directory(above).await)?;
-                }
-                let Err(error) = session.make_directory(path).await else {
-                    return Ok(());
-                };
-                let is_there = error.is_refusal() && is_directory(session, path).await?;
-                match is_there {
-                    true => Ok(()),
-                    false => Err(error.into()),
-                }
+                Ok(self.make_missing_directory(path).await?)
             }
             Self::Web(_) => Err(ServerError::SourceAlone.into()),
+        }
+    }
+
+    /// Creates a directory on a server, unless the directory exists already.
+    async fn make_missing_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
+        let Err(refusal) = self.request_directory(path).await else {
+            return Ok(());
+        };
+        if !refusal.is_refusal() {
+            return Err(refusal);
+        }
+        // An earlier attempt may have made the directory.
+        let is_there = match self {
+            Self::Remote(session) => session.is_directory(path).await,
+            Self::Sftp(session) => session.look(&[path]).await.map(|mut found| {
+                let found = found.pop().flatten();
+                found.is_some_and(|it| it.kind == EntryKind::Directory)
+            }),
+            Self::Local(_) | Self::Web(_) => Ok(false),
+        };
+        match is_there {
+            Ok(true) => Ok(()),
+            Err(error) if !error.is_refusal() => Err(error),
+            // The first refusal is the more precise one.
+            Ok(false) | Err(_) => Err(refusal),
+        }
+    }
+
+    /// Requests that a server creates a directory.
+    async fn request_directory(&mut self, path: &[u8]) -> Result<(), ServerError> {
+        match self {
+            Self::Remote(session) => session.make_directory(path).await,
+            Self::Sftp(session) => session.make_directory(path).await,
+            Self::Local(_) | Self::Web(_) => Err(ServerError::SourceAlone),
         }
     }
 
@@ -585,17 +605,11 @@ fn ignore_refusal(result: Result<(), ServerError>) -> Result<bool, ServerError> 
     }
 }
 
-/// Returns all directories above a path, the outermost first. Returns no directory if `is_wanted`
-/// is false.
-fn directories_above(path: &[u8], is_wanted: bool) -> impl Iterator<Item = &[u8]> {
+/// Returns all directories above a path, the outermost first.
+fn directories_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate();
-    let slashes = slashes.filter(move |(at, it)| is_wanted && **it == b'/' && *at > 0);
-    slashes.map(move |(at, _)| &path[..at])
-}
-
-async fn is_directory(session: &SftpSession, path: &[u8]) -> Result<bool, ServerError> {
-    let found = session.look(&[path]).await?.pop().flatten();
-    Ok(found.is_some_and(|it| it.kind == EntryKind::Directory))
+    let slashes = slashes.filter(|(at, it)| **it == b'/' && *at > 0);
+    slashes.map(|(at, _)| &path[..at])
 }
 
 /// Maximum number of small files that are in progress on one SFTP session. A file takes about six
@@ -653,6 +667,44 @@ mod tests {
             }
             assert!(backend.is_usable());
         }
+    }
+
+    #[tokio::test]
+    async fn parents_are_created_only_if_they_are_missing() {
+        let server = FakeServer::start(Behaviour::default());
+        server.state().directories.insert("in".to_owned());
+        let site = JobSite::Server(Box::new(Dial::for_tests(server.address())));
+        let files = LocalFiles::without_roots();
+        let mut backend = Backend::open(&site, &files, None).await.expect("a session");
+        // Path, whether parents may be created, whether the directory exists afterwards, and the
+        // number of requests to create a directory.
+        for (path, with_parents, is_there, requests) in [
+            ("in/day", true, true, 1),
+            ("in/day", true, true, 1),
+            ("a/b/c", false, false, 1),
+            ("a/b/c", true, true, 4),
+        ] {
+            server.state().verbs.clear();
+            let made = backend.make_directory(path.as_bytes(), with_parents).await;
+            assert_eq!(made.is_ok(), is_there, "{path}: {made:?}");
+            let state = server.state();
+            assert_eq!(state.directories.contains(path), is_there, "{path}");
+            let sent = state.verbs.iter().filter(|verb| *verb == "MKD").count();
+            assert_eq!(sent, requests, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_check_does_not_stop_the_creation_of_parents() {
+        let server = FakeServer::start(Behaviour {
+            replies: BTreeMap::from([("CWD", "450 not now")]),
+            ..Behaviour::default()
+        });
+        let site = JobSite::Server(Box::new(Dial::for_tests(server.address())));
+        let files = LocalFiles::without_roots();
+        let mut backend = Backend::open(&site, &files, None).await.expect("a session");
+        backend.make_directory(b"a/b", true).await.expect("made");
+        assert!(server.state().directories.contains("a/b"));
     }
 
     #[tokio::test]
