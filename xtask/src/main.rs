@@ -8,6 +8,7 @@ mod bench;
 mod book;
 mod browser;
 mod changelog;
+mod clippy;
 mod conformance;
 mod eval;
 mod fuzz;

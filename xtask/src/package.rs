@@ -175,6 +175,8 @@ fn production(features: &[&str], target: &Path) -> Command {
     ]);
     build.arg("--features").arg(features.join(","));
     build.env("CARGO_TARGET_DIR", target);
+    // In `.ci/run`, the wrapper is clippy's compiler.
+    build.env_remove("RUSTC_WORKSPACE_WRAPPER");
     // The names of functions in a backtrace are not worth a tenth of the program's size.
     build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     build
