@@ -46,15 +46,19 @@ impl FetchOrder<'_> {
         arguments.extend_from_slice(route_arguments);
         arguments.push("--identity".to_owned());
         arguments.push(access.key.display().to_string());
-        arguments.push("--known-hosts".to_owned());
-        arguments.push(access.known_hosts.display().to_string());
+        // With a peer, the far gateway checks the host key of the server.
+        if !route_arguments.contains(&"--peer".to_owned()) {
+            arguments.push("--known-hosts".to_owned());
+            arguments.push(access.known_hosts.display().to_string());
+        }
         // The content of a directory is copied into the destination, like a single file.
         let end = match self.single() {
             Some(_) => "",
             None => "/",
         };
         let (user, server, path) = (access.user, self.server, self.path());
-        arguments.push(format!("sftp://{user}@{server}{path}{end}"));
+        // Without the second slash, the path would begin at the home directory of the user.
+        arguments.push(format!("sftp://{user}@{server}/{path}{end}"));
         arguments.push(format!("{}/", self.into.display()));
         arguments
     }
@@ -214,7 +218,7 @@ mod tests {
             lines,
             [
                 "longhaul copy --transfers 8 --identity /keys/eval --known-hosts /keys/known_hosts \
-                 sftp://eval@10.0.0.2:22/srv/film/0.bin /tmp/into/"
+                 sftp://eval@10.0.0.2:22//srv/film/0.bin /tmp/into/"
                     .to_owned(),
                 format!("sftp {SSH_OPTIONS} -q -P 22 eval@10.0.0.2:/srv/film/0.bin /tmp/into/"),
                 format!("rsync --archive --rsh ssh {quoted} -p 22 eval@10.0.0.2:/srv/film/0.bin /tmp/into/"),
@@ -236,7 +240,7 @@ mod tests {
     fn the_content_of_a_folder_comes_without_the_folder() {
         let lines = MOVERS.map(|side| line(side, 2, &[]));
         for (line, end) in lines.iter().zip([
-            "sftp://eval@10.0.0.2:22/srv/film/ /tmp/into/",
+            "sftp://eval@10.0.0.2:22//srv/film/ /tmp/into/",
             "-P 22 -r eval@10.0.0.2:/srv/film/. /tmp/into/",
             "-p 22 eval@10.0.0.2:/srv/film/ /tmp/into/",
             "mirror --parallel=8 /srv/film /tmp/into",
@@ -264,7 +268,17 @@ mod tests {
         assert_eq!(
             line(Side::MoverGateway, 1, &route_arguments),
             "longhaul copy --transfers 8 --gateway 10.0.0.1:22 --identity /keys/eval \
-             --known-hosts /keys/known_hosts sftp://eval@10.0.0.2:22/srv/film/0.bin /tmp/into/"
+             --known-hosts /keys/known_hosts sftp://eval@10.0.0.2:22//srv/film/0.bin /tmp/into/"
+        );
+    }
+
+    #[test]
+    fn our_mover_in_a_pair_leaves_the_host_key_to_the_far_gateway() {
+        let route_arguments = ["--peer", "site-b@10.0.0.2:4810", "--key", "/keys/mover.key"];
+        assert_eq!(
+            line(Side::MoverPeer, 1, &route_arguments),
+            "longhaul copy --transfers 8 --peer site-b@10.0.0.2:4810 --key /keys/mover.key \
+             --identity /keys/eval sftp://eval@10.0.0.2:22//srv/film/0.bin /tmp/into/"
         );
     }
 
