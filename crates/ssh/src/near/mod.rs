@@ -60,6 +60,7 @@ impl SshNear {
                 keys: vec![host_key.key().clone()],
                 preferred,
                 window_size: algorithms::WINDOW_BYTES,
+                limits: algorithms::rekey_limits(),
                 channel_buffer_size: algorithms::CHANNEL_BUFFER,
                 event_buffer_size: EVENT_BUFFER,
                 // The real server delays its answer to a wrong password, so the library needs no
