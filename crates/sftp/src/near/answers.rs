@@ -8,6 +8,7 @@ use super::{
     is_status, kind_of,
     outbox::{Opening, PendingRequest, Retry},
     prepared::handle_name,
+    ranged_files::PathHash,
     writes::{WriteAnswer, Writes},
 };
 use crate::{
@@ -173,6 +174,7 @@ impl SftpNear {
                 window_bytes,
             } => {
                 self.upload_opened(&path, flags);
+                let path_hash = PathHash::of(&path);
                 self.outbox.report(TransferEvent::Started {
                     handle: number,
                     path: path.into(),
@@ -180,6 +182,7 @@ impl SftpNear {
                 });
                 if flags.is_read_only() {
                     let mut file = FileReadAhead::new(number, name.clone(), window_bytes, self.now);
+                    file.set_path(path_hash, self.ranged_files.range_bytes(path_hash));
                     if changes != self.changes && !file.is_stopped() {
                         // The far half may have read ahead before the change.
                         file.stop(&mut self.outbox);
@@ -222,7 +225,7 @@ impl SftpNear {
         };
         let opening = match opening {
             Opening::File { path, flags, .. } => {
-                let window_bytes = self.begin_open(flags);
+                let window_bytes = self.begin_open(&path, flags);
                 self.opening(&path, flags, window_bytes)
             }
             Opening::Folder { path, .. } => {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::{
     AHEAD_AGE_MAX, END_AGE_MAX,
     outbox::{Outbox, PendingRequest},
+    ranged_files::PathHash,
 };
 use crate::{
     Rope, SftpError, ToFar,
@@ -27,6 +28,13 @@ pub(super) struct FileReadAhead {
     handle: u64,
     /// Handle of the server.
     name: Bytes,
+    /// Path of the file. `None` if the near half opened the file before the client did.
+    path: Option<PathHash>,
+    /// Expected length of the range that the client reads, in bytes. `None` if the client may read
+    /// the whole file.
+    range_bytes: Option<u64>,
+    /// Offset of the first READ.
+    first_offset: u64,
     state: ReadAheadState,
     /// Number of the newest read-ahead.
     run: u32,
@@ -44,8 +52,12 @@ pub(super) struct FileReadAhead {
     arrived_end: u64,
     /// Offset at which the credit of the far half ends.
     granted_end: u64,
-    /// Number of bytes that READs have taken, and for which the far half has not received credit
-    /// yet.
+    /// Offset at which the newest read-ahead began.
+    range_start: u64,
+    /// Expected end of the range that the client reads. The far half gets no credit beyond this
+    /// offset until the client reads there.
+    range_end: u64,
+    /// Free bytes of the window for which the far half has received no credit.
     ungranted_bytes: u64,
     /// READs that wait for bytes, by the offset of their end and by their order.
     waiting: BTreeMap<(u64, u64), WaitingRead>,
@@ -74,6 +86,15 @@ enum ReadAheadState {
     AtFailure,
 }
 
+/// Part of a file that the client has read with one handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadPart {
+    /// Some bytes behind the start of the file.
+    Range { bytes: u64 },
+    /// All bytes from the start of the file to its end.
+    Whole,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct WaitingRead {
     id: u32,
@@ -89,6 +110,9 @@ impl FileReadAhead {
         Self {
             handle,
             name,
+            path: None,
+            range_bytes: None,
+            first_offset: 0,
             state: match window_bytes {
                 0 => ReadAheadState::Stopped,
                 window_bytes => ReadAheadState::Running { window_bytes },
@@ -101,6 +125,8 @@ impl FileReadAhead {
             pieces: BTreeMap::new(),
             arrived_end: 0,
             granted_end: window_bytes,
+            range_start: 0,
+            range_end: u64::MAX,
             ungranted_bytes: 0,
             waiting: BTreeMap::new(),
             next_order: 0,
@@ -108,6 +134,26 @@ impl FileReadAhead {
             ends_given: HashSet::new(),
             sequential: 0,
             stops: 0,
+        }
+    }
+
+    /// Sets the path of the file, and the length of the range that the client will probably read.
+    pub(super) fn set_path(&mut self, path: PathHash, range_bytes: Option<u64>) {
+        self.path = Some(path);
+        self.range_bytes = range_bytes;
+    }
+
+    /// Returns the path of the file, and the part that the client has read. Returns `None` if the
+    /// part is neither a range nor the whole file, or if the path is unknown.
+    pub(super) fn read_part(&self) -> Option<(PathHash, ReadPart)> {
+        let path = self.path.filter(|_| self.has_read)?;
+        let bytes = self.requested_end.saturating_sub(self.first_offset);
+        let is_at_end =
+            self.state == ReadAheadState::AtEnd && self.requested_end >= self.arrived_end;
+        match self.first_offset > REORDERED_MAX {
+            true if bytes >= WINDOW_MIN => Some((path, ReadPart::Range { bytes })),
+            false if is_at_end => Some((path, ReadPart::Whole)),
+            _ => None,
         }
     }
 
@@ -132,24 +178,28 @@ impl FileReadAhead {
         let is_first = !std::mem::replace(&mut self.has_read, true);
         let has_expired = std::mem::take(&mut self.has_expired);
         self.used_at = now;
+        if is_first {
+            self.first_offset = offset;
+        }
         if length == 0 || end == u64::MAX {
             return self.pass_on(read, outbox);
         }
+        let range_bytes = self.range_bytes.filter(|_| is_first);
         if self.state == ReadAheadState::Stopped {
             let is_next = offset == self.requested_end && (!is_first || has_expired);
             self.sequential = if is_next { self.sequential + 1 } else { 0 };
             self.requested_end = end;
             let needed = SEQUENTIAL_MIN << self.stops.min(10);
             let is_sequential = self.sequential >= needed || (has_expired && is_next);
-            if !is_sequential || free_window_bytes == 0 {
+            if !is_sequential && range_bytes.is_none() || free_window_bytes == 0 {
                 return self.pass_on(read, outbox);
             }
-            self.start(offset, free_window_bytes, outbox);
+            self.start(offset, free_window_bytes, range_bytes, outbox);
         } else if let (true, ReadAheadState::Running { window_bytes }) = (is_first, self.state)
             && offset > REORDERED_MAX
         {
             // The client resumes a download.
-            self.start(offset, window_bytes, outbox);
+            self.start(offset, window_bytes, range_bytes, outbox);
         }
         let is_beyond_end = self.state == ReadAheadState::AtEnd && offset >= self.arrived_end;
         let is_old = is_beyond_end && now.saturating_sub(self.ended_at) > END_AGE_MAX;
@@ -276,15 +326,24 @@ impl FileReadAhead {
         run == self.run && matches!(self.state, ReadAheadState::Running { .. })
     }
 
-    fn start(&mut self, offset: u64, window_bytes: u64, outbox: &mut Outbox) {
+    fn start(
+        &mut self,
+        offset: u64,
+        window_bytes: u64,
+        range_bytes: Option<u64>,
+        outbox: &mut Outbox,
+    ) {
         self.state = ReadAheadState::Running { window_bytes };
         self.run += 1;
         self.pieces.clear();
         self.ends_given.clear();
         self.arrived_end = offset;
         self.requested_end = offset;
-        self.granted_end = offset.saturating_add(window_bytes);
-        self.ungranted_bytes = 0;
+        let range_bytes = range_bytes.map_or(u64::MAX, |bytes| bytes.max(WINDOW_MIN));
+        self.range_start = offset;
+        self.range_end = offset.saturating_add(range_bytes);
+        self.granted_end = offset.saturating_add(window_bytes).min(self.range_end);
+        self.ungranted_bytes = window_bytes - (self.granted_end - offset);
         outbox.send(ToFar::ReadAhead {
             handle: self.handle,
             run: self.run,
@@ -364,9 +423,16 @@ impl FileReadAhead {
                 return self.stop(outbox);
             }
         }
-        if is_exhausted || self.ungranted_bytes >= window_bytes / GRANTS_PER_WINDOW {
-            let credit_bytes = std::mem::take(&mut self.ungranted_bytes);
-            self.granted_end = self.granted_end.saturating_add(credit_bytes);
+        while self.requested_end > self.range_end {
+            // The range is longer than expected.
+            let range_bytes = self.range_end - self.range_start;
+            self.range_end = self.range_end.saturating_add(range_bytes);
+        }
+        let credit_bytes = self.ungranted_bytes.min(self.range_end - self.granted_end);
+        let is_much = self.ungranted_bytes >= window_bytes / GRANTS_PER_WINDOW;
+        if credit_bytes > 0 && (is_exhausted || is_much) {
+            self.ungranted_bytes -= credit_bytes;
+            self.granted_end += credit_bytes;
             outbox.send(ToFar::Credit {
                 handle: self.handle,
                 run: self.run,

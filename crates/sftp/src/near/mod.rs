@@ -15,6 +15,7 @@ mod handle;
 mod listings;
 mod outbox;
 mod prepared;
+mod ranged_files;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use self::{
     listings::Listings,
     outbox::Outbox,
     prepared::Prepared,
+    ranged_files::RangedFiles,
 };
 use crate::{
     EarlyReplies, Rope, SftpError, ToFar, ToNear, TransferEvent,
@@ -115,6 +117,7 @@ pub struct SftpNear {
     listings: Listings,
     prepared: Prepared,
     early_opens: EarlyOpens,
+    ranged_files: RangedFiles,
     /// Time that the caller has stated.
     now: Duration,
     limits: ServerLimits,
@@ -148,6 +151,7 @@ impl SftpNear {
             listings: Listings::default(),
             prepared: Prepared::default(),
             early_opens: EarlyOpens::default(),
+            ranged_files: RangedFiles::default(),
             now: Duration::ZERO,
             limits: ServerLimits::NotOffered,
         }

@@ -5,10 +5,12 @@ use bytes::Bytes;
 use super::{
     HANDLES_MAX, Phase, ServerLimits, SftpNear,
     answers::outcome,
+    file_ahead::ReadPart,
     handle::Access,
     kind_of,
     listings::ForecastKind,
     outbox::{Opening, PendingRequest, Retry},
+    ranged_files::PathHash,
 };
 use crate::{
     EarlyReplies, FileDirection, Rope, SftpError, ToFar, TransferEvent,
@@ -138,7 +140,7 @@ impl SftpNear {
         if !self.admits_handle(id) {
             return Ok(Handling::Done);
         }
-        let window_bytes = self.begin_open(flags);
+        let window_bytes = self.begin_open(&path, flags);
         Ok(if self.opens_early(&path, flags) {
             Handling::OpenEarly(path)
         } else {
@@ -147,10 +149,14 @@ impl SftpNear {
     }
 
     /// Prepares the next request, which opens a file. Returns the window for the file's read-ahead
-    /// in bytes, or 0 if no read-ahead may start.
-    pub(super) fn begin_open(&mut self, flags: OpenFlags) -> u64 {
+    /// in bytes, or 0 if no read-ahead may start with the OPEN.
+    pub(super) fn begin_open(&mut self, path: &[u8], flags: OpenFlags) -> u64 {
         if flags.is_read_only() {
-            return self.file_window_bytes();
+            let range_bytes = self.ranged_files.range_bytes(PathHash::of(path));
+            return match range_bytes {
+                Some(_) => 0,
+                None => self.file_window_bytes(),
+            };
         }
         if flags.contains(OpenFlags::TRUNCATE) {
             self.begin_change();
@@ -220,11 +226,19 @@ impl SftpNear {
             self.begin_change();
         }
         let Self {
-            handles, outbox, ..
+            handles,
+            outbox,
+            ranged_files,
+            ..
         } = self;
         let open = handles.get_mut(&handle).expect("each name has a handle");
         let is_read_only = match &mut open.access {
             Access::File(file) => {
+                match file.read_part() {
+                    Some((path, ReadPart::Range { bytes })) => ranged_files.record(path, bytes),
+                    Some((path, ReadPart::Whole)) => ranged_files.forget(path),
+                    None => {}
+                }
                 if file.waiting() > 0 {
                     // The waiting READs are passed on, so that the server answers them before
                     // CLOSE.

@@ -478,3 +478,116 @@ fn client_that_takes_no_bytes_stops_both_sides() {
     assert_eq!(fixture.answers().len(), pushed_bytes / 32_768);
     assert!(fixture.near.wants_far_messages() && fixture.near.wants_client_bytes());
 }
+
+/// Ranges of a file, each of which the client reads with its own handle.
+struct Ranges(Fixture);
+
+impl Ranges {
+    const READ: u64 = 128 << 10;
+
+    /// Opens the file. Returns the number of its handle, and its credit in bytes.
+    fn open(&mut self) -> (u64, u64) {
+        let (path, attrs) = (Bytes::from("/file"), Attrs::default());
+        let flags = OpenFlags::READ;
+        let id = self.0.request(&Request::Open { path, flags, attrs });
+        let Some(ToFar::Open {
+            request,
+            credit_bytes,
+            ..
+        }) = self.0.near.next_far_message()
+        else {
+            panic!("OPEN is passed on");
+        };
+        let answer = Response::Handle("h".into());
+        self.0.reply(request, answer.clone());
+        assert_eq!(self.0.answers(), [(id, answer)]);
+        (request, credit_bytes)
+    }
+
+    /// Reads a range. Returns the messages for the far half.
+    fn read(&mut self, (handle, run): (u64, u32), start: u64, bytes: u64) -> Vec<ToFar> {
+        let mut messages = Vec::new();
+        for number in 0..bytes / Self::READ {
+            self.0
+                .send_read(start + number * Self::READ, Self::READ as u32);
+            messages.extend(std::iter::from_fn(|| self.0.near.next_far_message()));
+            let data = Bytes::from(vec![0; Self::READ as usize]).into();
+            self.0.receive(ToNear::ReadAhead { handle, run, data });
+            assert_eq!(self.0.answers().len(), 1, "READ {number}");
+            messages.extend(std::iter::from_fn(|| self.0.near.next_far_message()));
+        }
+        messages
+    }
+
+    fn close(&mut self) {
+        self.0.request(&Request::Close { handle: "h".into() });
+        while self.0.near.next_far_message().is_some() {}
+        self.0.answers();
+    }
+
+    fn send_end(&mut self, handle: u64, run: u32) {
+        let packet = without_id(Response::Status(Status::eof()));
+        self.0.receive(ToNear::ReadAheadEnd {
+            handle,
+            run,
+            packet,
+        });
+    }
+}
+
+/// Returns the sum of all credit in bytes.
+fn credit(messages: &[ToFar]) -> u64 {
+    let credit = messages.iter().map(|message| match message {
+        ToFar::ReadAhead { credit_bytes, .. } | ToFar::Credit { credit_bytes, .. } => *credit_bytes,
+        other => panic!("{other:?} in place of credit"),
+    });
+    credit.sum()
+}
+
+#[test]
+fn next_range_of_a_file_is_read_ahead_from_its_first_read_to_its_end() {
+    // Ranges within the window, and beyond it.
+    for range in [8 << 20, 8 << 20 | 384 << 10, 96 << 20, 96 << 20 | 384 << 10] {
+        let mut ranges = Ranges(Fixture::held());
+        let (handle, credit_bytes) = ranges.open();
+        assert!(credit_bytes > 0);
+        ranges.read((handle, 1), range, range);
+        ranges.close();
+        let (handle, credit_bytes) = ranges.open();
+        assert_eq!(credit_bytes, 0, "the offset of the first READ is unknown");
+        let messages = ranges.read((handle, 1), 3 * range, range);
+        let is_start =
+            matches!(messages[0], ToFar::ReadAhead { offset, .. } if offset == 3 * range);
+        assert!(is_start, "{:?}", messages[0]);
+        assert_eq!(credit(&messages), range, "no credit beyond the range");
+        // The client reads on.
+        let messages = ranges.read((handle, 1), 4 * range, range);
+        assert_eq!(credit(&messages), range, "twice the range");
+    }
+}
+
+#[test]
+fn file_is_read_ahead_from_its_start_after_the_client_has_read_it_as_a_whole() {
+    let range = 8 << 20;
+    let mut ranges = Ranges(Fixture::held());
+    let (handle, _) = ranges.open();
+    ranges.read((handle, 1), range, range);
+    ranges.close();
+    let (handle, credit_bytes) = ranges.open();
+    assert_eq!(credit_bytes, 0);
+    ranges.read((handle, 1), 0, 2 * range);
+    ranges.send_end(handle, 1);
+    ranges.close();
+    let (_, credit_bytes) = ranges.open();
+    assert!(credit_bytes > 0);
+}
+
+#[test]
+fn short_range_changes_no_later_read_ahead() {
+    let mut ranges = Ranges(Fixture::held());
+    let (handle, _) = ranges.open();
+    ranges.read((handle, 1), 8 << 20, Ranges::READ);
+    ranges.close();
+    let (_, credit_bytes) = ranges.open();
+    assert!(credit_bytes > 0);
+}

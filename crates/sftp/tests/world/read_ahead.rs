@@ -119,3 +119,34 @@ fn random_access_stops_read_ahead() {
     // The whole file has about 20 READs.
     assert!(reads < 100, "{reads} READs");
 }
+
+#[test]
+fn ranges_of_a_file_are_read_once_except_for_the_first() {
+    const RANGE: u64 = 2_000_000;
+    const READ: u64 = 32_768;
+    const READ_AHEAD: u64 = 261_120;
+    let pattern = RequestPattern::new(READ, 8);
+    let size = 20 * RANGE;
+    let jobs = (10..20).map(|range| {
+        let task = Task::Download {
+            path: text("/file"),
+            seed: 1,
+            size,
+            start: range * RANGE,
+            closes_after: Some(RANGE / READ),
+        };
+        Job::new(task, pattern, &mut Rng::new(2))
+    });
+    let client = Client::new(jobs.collect(), 1);
+    let mut server = Server::new(traits());
+    let content = content(1, size as usize);
+    server.files.insert(text("/file"), content);
+    let mut world = World::new(good(), client, server, 3);
+    world.run().expect("the session keeps the invariants");
+    assert!(world.client.is_done());
+    // At the first range, the far half reads ahead from the start of the file and from the range.
+    let at_first_range = (size + 10 * RANGE) / READ_AHEAD;
+    let ranges = 9 * RANGE / READ_AHEAD;
+    let reads = world.server.reads;
+    assert!(reads < at_first_range + 3 * ranges, "{reads} READs");
+}
