@@ -100,6 +100,9 @@ pub enum ToFar {
 }
 
 /// Message from the far half to the near half.
+///
+/// The messages of one read-ahead arrive in order, and the reply to an OPEN arrives before them.
+/// Other messages may overtake a read-ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToNear {
     /// VERSION packet of the server.

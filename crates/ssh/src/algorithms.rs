@@ -22,8 +22,9 @@ pub fn client_config(key: Vec<Algorithm>) -> client::Config {
 /// Returns the limits after which the gateway begins a key exchange.
 ///
 /// During such an exchange, the library accepts at most two windows of data of all channels
-/// together, and then ends the connection. The limits are therefore those of OpenSSH, so that the
-/// peer usually begins the exchange. One key may encrypt 64 GiB (RFC 4344 section 3.2).
+/// together, and then ends the connection. The limits are therefore as high as the limits of
+/// OpenSSH, so that the peer usually begins the exchange. One key may encrypt 64 GiB (RFC 4344
+/// section 3.2).
 pub(crate) fn rekey_limits() -> Limits {
     Limits {
         rekey_write_limit: KEY_BYTES_MAX,

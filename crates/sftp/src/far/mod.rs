@@ -90,6 +90,14 @@ enum SentRequest {
     },
 }
 
+/// Message in a queue for the near half.
+#[derive(Debug)]
+struct Queued {
+    /// Number of the message, in the order of arrival at the queues.
+    number: u64,
+    message: ToNear,
+}
+
 /// Open file or folder at the server.
 #[derive(Debug)]
 struct OpenHandle {
@@ -110,7 +118,16 @@ pub struct SftpFar {
     /// them.
     is_early: bool,
     to_server: PacketQueue,
-    to_near: VecDeque<ToNear>,
+    /// Messages that overtake the read-ahead of files, because the client may wait for them before
+    /// it reads.
+    answers: VecDeque<Queued>,
+    /// Read-ahead of files, and its ends.
+    ahead: VecDeque<Queued>,
+    /// Number of bytes that have overtaken the first message in `ahead`.
+    overtaken_bytes: usize,
+    /// Number of messages for the near half since the start of the session.
+    queued: u64,
+    /// Number of bytes in both queues for the near half.
     to_near_bytes: usize,
     sent: HashMap<u32, SentRequest>,
     next_id: u32,
@@ -142,7 +159,10 @@ impl SftpFar {
             splitter: PacketSplitter::default(),
             is_early: false,
             to_server: PacketQueue::default(),
-            to_near: VecDeque::new(),
+            answers: VecDeque::new(),
+            ahead: VecDeque::new(),
+            overtaken_bytes: 0,
+            queued: 0,
             to_near_bytes: 0,
             sent: HashMap::new(),
             next_id: 0,
@@ -178,7 +198,7 @@ impl SftpFar {
                 handle,
                 run,
                 credit_bytes,
-            } => self.add_credit(handle, run, credit_bytes),
+            } if !self.delays_start(handle, run) => self.add_credit(handle, run, credit_bytes),
             ToFar::StopReadAhead { handle, run } => self.stop(handle, run),
             message if self.delayed.is_empty() && !self.waits(&message) => self.execute(message)?,
             message => {
@@ -220,7 +240,20 @@ impl SftpFar {
 
     /// Returns the next message for the near half.
     pub fn next_near_message(&mut self) -> Option<ToNear> {
-        let message = self.to_near.pop_front()?;
+        let is_ahead_next = match (self.answers.front(), self.ahead.front()) {
+            (Some(answer), Some(ahead)) => {
+                self.overtaken_bytes >= OVERTAKEN_MAX && ahead.number < answer.number
+            }
+            (answer, _) => answer.is_none(),
+        };
+        let message = if is_ahead_next {
+            self.overtaken_bytes = 0;
+            self.ahead.pop_front()?.message
+        } else {
+            let answer = self.answers.pop_front()?.message;
+            self.overtaken_bytes += answer.cost();
+            answer
+        };
         self.to_near_bytes -= message.cost();
         // The ids of READs cannot run out here, because `read_more` keeps a reserve.
         let _ = self.read_more();
@@ -257,8 +290,27 @@ impl SftpFar {
     }
 
     fn send(&mut self, message: ToNear) {
+        let queued = self.count(message);
+        self.answers.push_back(queued);
+    }
+
+    /// Sends a message of the read-ahead of a file. Answers overtake the message.
+    fn send_ahead(&mut self, message: ToNear) {
+        if self.ahead.is_empty() {
+            self.overtaken_bytes = 0;
+        }
+        let queued = self.count(message);
+        self.ahead.push_back(queued);
+    }
+
+    /// Counts a message for the near half.
+    fn count(&mut self, message: ToNear) -> Queued {
         self.to_near_bytes += message.cost();
-        self.to_near.push_back(message);
+        self.queued += 1;
+        Queued {
+            number: self.queued,
+            message,
+        }
     }
 
     /// Returns a free request id, and stores the request.
@@ -288,6 +340,17 @@ impl SftpFar {
             _ => !self.opening.is_empty(),
         };
         is_opening || (is_ordered && self.unconfirmed_writes > 0)
+    }
+
+    /// Returns whether the start of a read-ahead is among the delayed messages.
+    fn delays_start(&self, number: u64, number_of_run: u32) -> bool {
+        self.delayed.iter().any(|message| {
+            matches!(
+                message,
+                ToFar::ReadAhead { handle, run, .. }
+                    if *handle == number && *run == number_of_run
+            )
+        })
     }
 
     /// Executes delayed messages in order. Stops at the first message that must still wait for the
@@ -395,7 +458,15 @@ impl SftpFar {
                 }
                 Ok(())
             }
-            ToFar::Init { .. } | ToFar::Credit { .. } | ToFar::StopReadAhead { .. } => {
+            ToFar::Credit {
+                handle,
+                run,
+                credit_bytes,
+            } => {
+                self.add_credit(handle, run, credit_bytes);
+                Ok(())
+            }
+            ToFar::Init { .. } | ToFar::StopReadAhead { .. } => {
                 unreachable!("these messages never wait")
             }
         }
@@ -578,6 +649,10 @@ const SERVER_QUEUE_MAX: usize = 4 << 20;
 /// Length of the queue for the near half in bytes. Up to this length, the far half always takes
 /// bytes of the server.
 const NEAR_QUEUE_MIN: u64 = 1 << 20;
+
+/// Maximum number of bytes that overtake a message of the read-ahead. Without this limit, a client
+/// with many outstanding READs could stop the read-ahead of another file.
+const OVERTAKEN_MAX: usize = 256 << 10;
 
 /// Limit for the bytes in delayed messages. Above this limit, the half takes no messages.
 const DELAYED_MAX: usize = 4 << 20;

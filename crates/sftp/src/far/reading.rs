@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    OpenHandle, SENT_MAX, SentRequest, SftpFar,
+    OpenHandle, Queued, SENT_MAX, SentRequest, SftpFar,
     ahead::{AheadStep, FileReadAhead, FolderReadAhead, ReadAhead, ReadAnswer, ReadOrder},
     joined,
 };
@@ -81,15 +81,17 @@ impl SftpFar {
             open.read_ahead = None;
         }
         let mut removed = 0;
-        self.to_near.retain(|message| {
-            let is_dropped = matches!(
-                message,
-                ToNear::ReadAhead { handle, .. } | ToNear::ReadAheadEnd { handle, .. }
-                    if *handle == number
-            );
-            removed += if is_dropped { message.cost() } else { 0 };
-            !is_dropped
-        });
+        for queue in [&mut self.answers, &mut self.ahead] {
+            queue.retain(|Queued { message, .. }| {
+                let is_dropped = matches!(
+                    message,
+                    ToNear::ReadAhead { handle, .. } | ToNear::ReadAheadEnd { handle, .. }
+                        if *handle == number
+                );
+                removed += if is_dropped { message.cost() } else { 0 };
+                !is_dropped
+            });
+        }
         self.to_near_bytes -= removed;
     }
 
@@ -134,12 +136,12 @@ impl SftpFar {
         }
         for step in steps {
             match step {
-                AheadStep::Data(data) => self.send(ToNear::ReadAhead { handle, run, data }),
+                AheadStep::Data(data) => self.send_ahead(ToNear::ReadAhead { handle, run, data }),
                 AheadStep::Read(order) => self.read(handle, run, order)?,
                 AheadStep::End(packet) => {
                     self.turns.retain(|other| *other != handle);
                     self.handle(handle)?.read_ahead = None;
-                    self.send(ToNear::ReadAheadEnd {
+                    self.send_ahead(ToNear::ReadAheadEnd {
                         handle,
                         run,
                         packet,

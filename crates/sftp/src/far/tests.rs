@@ -276,3 +276,155 @@ fn near_half_that_takes_no_messages_stops_the_server() {
     fixture.messages();
     assert!(fixture.far.wants_server_bytes());
 }
+
+/// Returns the request number of each reply, and 0 for the read-ahead of a file.
+fn order(messages: &[ToNear]) -> Vec<u64> {
+    let number = |message: &ToNear| match message {
+        ToNear::Reply { request, .. } => *request,
+        _ => 0,
+    };
+    messages.iter().map(number).collect()
+}
+
+impl Fixture {
+    /// Answers the oldest READ of the read-ahead.
+    fn answer_read_ahead(&mut self, requests: &[(u32, Request)], bytes: usize) {
+        let (id, _) = requests[0];
+        let data = Bytes::from(vec![0; bytes]).into();
+        self.write(Response::Data(data).encode(id));
+    }
+
+    /// Passes on a request of the client, and answers it.
+    fn exchange(&mut self, number: u64, request: &Request, answer: Response) {
+        let packet = without_id(request);
+        self.send(ToFar::Request {
+            request: number,
+            packet,
+        });
+        let requests = self.requests();
+        let sent = requests.iter().find(|(_, sent)| sent == request);
+        let (id, _) = sent.expect("the request is passed on");
+        self.write(answer.encode(*id));
+    }
+}
+
+#[test]
+fn answers_overtake_read_ahead_but_not_each_other() {
+    let mut fixture = Fixture::new(true);
+    fixture.open(1, OpenFlags::READ, 1 << 20);
+    let requests = fixture.requests();
+    fixture.answer_read_ahead(&requests, 4);
+    let handle = Bytes::from("h");
+    let answer = Response::Attrs(Attrs::default());
+    fixture.exchange(2, &Request::Fstat { handle }, answer);
+    assert_eq!(order(&fixture.messages()), [1, 2, 0]);
+}
+
+#[test]
+fn answers_with_many_bytes_let_read_ahead_pass() {
+    let mut fixture = Fixture::new(false);
+    fixture.open(1, OpenFlags::READ, 1 << 20);
+    let requests = fixture.requests();
+    fixture.answer_read_ahead(&requests, 4);
+    for number in 2..=4 {
+        let request = Request::Read {
+            handle: "other".into(),
+            offset: number,
+            length: OVERTAKEN_MAX as u32,
+        };
+        let data = Bytes::from(vec![0; OVERTAKEN_MAX]).into();
+        fixture.exchange(number, &request, Response::Data(data));
+    }
+    let messages = order(&fixture.messages());
+    assert_eq!(messages, [1, 2, 0, 3, 4]);
+    assert_eq!(fixture.far.queued_bytes(), 0);
+}
+
+#[test]
+fn reply_to_an_open_precedes_its_read_ahead_behind_many_bytes() {
+    let mut fixture = Fixture::new(false);
+    for number in 1..=2 {
+        let request = Request::Read {
+            handle: "other".into(),
+            offset: number,
+            length: OVERTAKEN_MAX as u32,
+        };
+        let data = Bytes::from(vec![0; OVERTAKEN_MAX]).into();
+        fixture.exchange(number, &request, Response::Data(data));
+    }
+    fixture.open(3, OpenFlags::READ, 1 << 20);
+    let requests = fixture.requests();
+    fixture.answer_read_ahead(&requests, 4);
+    assert_eq!(order(&fixture.messages()), [1, 2, 3, 0]);
+}
+
+#[test]
+fn entries_of_a_folder_overtake_read_ahead_of_a_file() {
+    let mut fixture = Fixture::new(false);
+    fixture.open(1, OpenFlags::READ, 1 << 20);
+    let requests = fixture.requests();
+    fixture.answer_read_ahead(&requests, 4);
+    let path = Bytes::from("/folder");
+    fixture.send(ToFar::Open {
+        request: 2,
+        credit_bytes: 1 << 20,
+        is_early: false,
+        packet: without_id(&Request::OpenDir { path }),
+    });
+    let id_of = |requests: Vec<(u32, Request)>| {
+        let folder = requests.into_iter().find(|(_, request)| {
+            matches!(request, Request::OpenDir { .. } | Request::ReadDir { .. })
+        });
+        folder.expect("the request is passed on").0
+    };
+    let id = id_of(fixture.requests());
+    fixture.write(Response::Handle("f".into()).encode(id));
+    let id = id_of(fixture.requests());
+    fixture.write(Response::Names(Vec::new()).encode(id));
+    let handles: Vec<_> = fixture
+        .messages()
+        .iter()
+        .map(|message| match message {
+            ToNear::ReadAhead { handle, .. } => *handle,
+            _ => 0,
+        })
+        .collect();
+    assert_eq!(handles, [0, 0, 2, 1]);
+}
+
+#[test]
+fn credit_waits_for_the_start_of_its_read_ahead() {
+    let mut fixture = Fixture::new(true);
+    fixture.open(1, OpenFlags::READ, 0);
+    fixture.open(2, OpenFlags::WRITE, 0);
+    fixture.messages();
+    fixture.send(ToFar::Write {
+        request: 3,
+        handle: 2,
+        offset: 0,
+        data: Bytes::from("bytes").into(),
+    });
+    fixture.send(ToFar::ReadAhead {
+        handle: 1,
+        run: 1,
+        offset: 0,
+        credit_bytes: 10,
+    });
+    fixture.send(ToFar::Credit {
+        handle: 1,
+        run: 1,
+        credit_bytes: 20,
+    });
+    let requests = fixture.requests();
+    assert_eq!(requests.len(), 1, "the WRITE is unconfirmed");
+    fixture.write(Response::Status(Status::ok()).encode(requests[0].0));
+    let lengths: Vec<_> = fixture
+        .requests()
+        .iter()
+        .map(|(_, request)| match request {
+            Request::Read { length, .. } => *length,
+            other => panic!("{other:?} in place of READ"),
+        })
+        .collect();
+    assert_eq!(lengths.iter().sum::<u32>(), 30);
+}

@@ -4,7 +4,8 @@
 //! range. The near half therefore starts the read-ahead at the first READ of a handle. It expects
 //! that the next range has the length of the latest one.
 //!
-//! Input: what the client has read with each handle. Output: the expected length of a range.
+//! Input: the part of a file that the client has read with a handle. Output: the expected length of
+//! a range.
 
 use std::{
     collections::VecDeque,
