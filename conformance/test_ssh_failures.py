@@ -19,7 +19,7 @@ import pages
 import ssh_servers
 import ssh_world
 from files import digest, make_file
-from ssh_clients import CLIENTS, Cell, Unsupported, missing_program
+from ssh_clients import CLIENTS, Cell, Unsupported, missing_program, ssh_options
 from world import ADDRESS_B, ROOT, Path
 
 sys.path.append(ssh_servers.LIBRARIES)
@@ -219,6 +219,48 @@ def test_an_upload_to_a_full_disk_fails(world, place, table, options, client):
         pytest.skip("lies directly, too")
     assert not outcome.lies, f"exit status 0; directly: {direct}"
     assert outcome.status is not None, f"hangs; directly: {direct}"
+
+
+# Faults of the destination of `scp -3`. Its source is OpenSSH.
+BETWEEN_FAULTS = {name: faults for name, faults in LATE.items() if name != "FSETSTAT fails"}
+
+
+def copy_between(source, target, size):
+    """`scp -3`: the client reads a file from one server and writes it to another."""
+    source.fresh()
+    target.fresh()
+    made, copy = source.server.file("between"), target.server.file("between")
+    make_file(made, size)
+    places = [f"scp://{cell.user}@{cell.host}:{cell.port}/{cell.there('between')}" for cell in (source, target)]
+    try:
+        source.run("scp", "-3", "-q", *ssh_options(source), *places)
+    except subprocess.TimeoutExpired:
+        return Outcome(source, made, copy, hung=True)
+    return Outcome(source, made, copy)
+
+
+@pytest.mark.parametrize("fault", ["no fault", "disk full", *BETWEEN_FAULTS])
+def test_a_copy_between_servers_is_whole_or_fails(world, place, table, options, fault):
+    is_full = fault == "disk full"
+    servers = [(place.server, PORT), (place.full, FULL_PORT)] if is_full else [(place.full, FULL_PORT), (place.server, PORT)]
+    # The small disk has room for this size.
+    size = FULL_SIZE if is_full else FULL_SIZE // 4
+    faults = {name: value // 4 if name.startswith("fail_write") else value for name, value in BETWEEN_FAULTS.get(fault, {}).items()}
+    ssh_servers.set_faults(world, "failing", **faults)
+    try:
+        through = copy_between(*(place.cell(*server) for server in servers), size)
+        direct = copy_between(*(place.direct(server) for server, _ in servers), size) if place.has_gateways else through
+    finally:
+        ssh_servers.set_faults(world, "failing")
+        place.full.empty()
+    table[f"{fault}, from server to server", "scp"] = f"{through if place.has_gateways else '-'} / {direct}"
+    assert through.status is not None, f"hangs; directly: {direct}"
+    if fault == "no fault":
+        assert through.status == 0 and through.is_whole, f"{through}; directly: {direct}; {through.said[-300:]}"
+    if through.lies and direct.lies:
+        pytest.skip("lies directly, too")
+    assert not through.lies, f"exit status 0 for a file that is not whole; directly: {direct}; {through.said[-300:]}"
+    assert through.status != 0 or direct.status == 0, f"exit status 0 through the pair; directly: {direct}"
 
 
 class RawSftp:
