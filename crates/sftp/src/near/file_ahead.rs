@@ -107,6 +107,7 @@ impl FileReadAhead {
     /// Creates the state of a file that the server has just opened. The far half reads ahead if
     /// `window_bytes` is not zero.
     pub(super) fn new(handle: u64, name: Bytes, window_bytes: u64, now: Duration) -> Self {
+        let granted_end = window_bytes.min(FIRST_CREDIT_MAX);
         Self {
             handle,
             name,
@@ -124,10 +125,10 @@ impl FileReadAhead {
             has_expired: false,
             pieces: BTreeMap::new(),
             arrived_end: 0,
-            granted_end: window_bytes,
+            granted_end,
             range_start: 0,
             range_end: u64::MAX,
-            ungranted_bytes: 0,
+            ungranted_bytes: window_bytes - granted_end,
             waiting: BTreeMap::new(),
             next_order: 0,
             requested_end: 0,
@@ -411,6 +412,9 @@ impl FileReadAhead {
         let ReadAheadState::Running { window_bytes } = self.state else {
             return;
         };
+        if !self.has_read {
+            return;
+        }
         let is_exhausted = self.arrived_end == self.granted_end && !self.waiting.is_empty();
         // The client has skipped the bytes before this offset.
         let skipped_max = REORDERED_MAX.min(window_bytes / 2);
@@ -490,6 +494,11 @@ impl FileReadAhead {
 
 /// Maximum number of bytes in an answer: OpenSSH's limit. A client may request more.
 const READ_MAX: u32 = 255 * 1024;
+
+/// Maximum credit of the far half before the first READ, in bytes. The first READ may have an
+/// offset at which the read-ahead is useless. The credit is sufficient for a round-trip time of
+/// 200 ms at 670 Mbit/s.
+pub(super) const FIRST_CREDIT_MAX: u64 = 16 << 20;
 
 /// Minimum window of a read-ahead in bytes. It has room for the longest answer, so the first READ
 /// that waits can always be answered.

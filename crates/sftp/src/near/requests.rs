@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{
     HANDLES_MAX, Phase, ServerLimits, SftpNear,
     answers::outcome,
-    file_ahead::ReadPart,
+    file_ahead::{FIRST_CREDIT_MAX, ReadPart},
     handle::Access,
     kind_of,
     listings::ForecastKind,
@@ -184,12 +184,16 @@ impl SftpNear {
 
     /// Sends an OPEN or OPENDIR to the far half.
     pub(super) fn send_open(&mut self, id: u32, opening: Opening, packet: Rope) {
-        let credit_bytes = opening.window_bytes();
+        let window_bytes = opening.window_bytes();
         self.opens += 1;
-        self.opening_bytes += credit_bytes;
+        self.opening_bytes += window_bytes;
         let retry = match packet.len() <= RETRY_MAX && self.has_prepared_files() {
             true => Retry::WithMoreHandles(packet.clone()),
             false => Retry::Never,
+        };
+        let credit_bytes = match opening {
+            Opening::File { .. } => window_bytes.min(FIRST_CREDIT_MAX),
+            Opening::Folder { .. } => window_bytes,
         };
         let request = self
             .outbox

@@ -47,8 +47,13 @@ impl Fixture {
         fixture
     }
 
+    /// Creates a session whose OPENs give credit for the whole window.
     fn held() -> Self {
-        Self::new(NearSettings::default(), "unknown")
+        let settings = NearSettings {
+            read_ahead_handle_max: file_ahead::FIRST_CREDIT_MAX,
+            ..NearSettings::default()
+        };
+        Self::new(settings, "unknown")
     }
 
     fn write(&mut self, packet: Rope) {
@@ -385,12 +390,11 @@ fn handles_beyond_the_limit_are_refused() {
     assert_eq!(fixture.answers(), [(id, refused)]);
 }
 
-/// A single file fills a path of 1 Gbit/s and 200 ms with losses, which takes 50 MB. Files that are
-/// open beside it get windows, too.
+/// Files that are open beside the first file get windows, too.
 #[test]
 fn the_first_of_several_files_gets_two_thirds_of_the_memory() {
     let settings = NearSettings {
-        read_ahead_max: 90 << 20,
+        read_ahead_max: 24 << 20,
         ..NearSettings::default()
     };
     let mut fixture = Fixture::new(settings, "unknown");
@@ -403,7 +407,7 @@ fn the_first_of_several_files_gets_two_thirds_of_the_memory() {
             other => panic!("{other:?} in place of OPEN"),
         }
     });
-    assert_eq!(windows, [600, 150, 75, 37, 18]);
+    assert_eq!(windows, [160, 40, 20, 10, 10]);
 }
 
 #[test]
@@ -590,4 +594,26 @@ fn short_range_changes_no_later_read_ahead() {
     ranges.close();
     let (_, credit_bytes) = ranges.open();
     assert!(credit_bytes > 0);
+}
+
+#[test]
+fn credit_is_small_until_the_first_read() {
+    let settings = NearSettings::default();
+    let mut ranges = Ranges(Fixture::new(settings, "unknown"));
+    let (handle, credit_bytes) = ranges.open();
+    assert_eq!(credit_bytes, 16 << 20);
+    let data = Bytes::from(vec![0; 16 << 20]).into();
+    ranges.0.receive(ToNear::ReadAhead {
+        handle,
+        run: 0,
+        data,
+    });
+    assert_eq!(ranges.0.near.next_far_message(), None, "no READ yet");
+    ranges.0.send_read(0, 1);
+    let message = ranges.0.near.next_far_message();
+    let rest = settings.read_ahead_handle_max - credit_bytes + 1;
+    assert!(
+        matches!(message, Some(ToFar::Credit { credit_bytes, .. }) if credit_bytes == rest),
+        "{message:?}"
+    );
 }
