@@ -246,6 +246,23 @@ impl World {
             let pattern = RequestPattern::any(&mut rng);
             jobs.push(Job::new(task, pattern, &mut rng));
         }
+        if rng.one_in(40) {
+            // The client opens one file for each range.
+            let (path, seed, size) = (text("/ranges"), rng.next(), 9 << 20);
+            let bytes = content(seed, size as usize);
+            server.files.insert(path.clone(), bytes);
+            for _ in 0..rng.between(2, 4) {
+                let task = Task::Download {
+                    path: path.clone(),
+                    seed,
+                    size,
+                    start: rng.between(4 << 20, size),
+                    closes_after: Some(rng.between(1, 60)),
+                };
+                let pattern = RequestPattern::any(&mut rng);
+                jobs.push(Job::new(task, pattern, &mut rng));
+            }
+        }
         let mut client = Client::new(jobs, rng.between(1, 3) as usize);
         if near.is_openssh {
             client = client.like_openssh();
