@@ -245,7 +245,8 @@ def test_a_copy_between_servers_is_whole_or_fails(world, place, table, options, 
     servers = [(place.server, PORT), (place.full, FULL_PORT)] if is_full else [(place.full, FULL_PORT), (place.server, PORT)]
     # The small disk has room for this size.
     size = FULL_SIZE if is_full else FULL_SIZE // 4
-    faults = {name: value // 4 if name.startswith("fail_write") else value for name, value in BETWEEN_FAULTS.get(fault, {}).items()}
+    faults = {name: value // 4 if name.startswith("fail_write") else value
+              for name, value in BETWEEN_FAULTS.get(fault, {}).items()}
     ssh_servers.set_faults(world, "failing", **faults)
     try:
         through = copy_between(*(place.cell(*server) for server in servers), size)
@@ -255,6 +256,7 @@ def test_a_copy_between_servers_is_whole_or_fails(world, place, table, options, 
         place.full.empty()
     table[f"{fault}, from server to server", "scp"] = f"{through if place.has_gateways else '-'} / {direct}"
     assert through.status is not None, f"hangs; directly: {direct}"
+    assert not direct.is_whole or fault in ("no fault", "CLOSE fails"), "the fault must have an effect"
     if fault == "no fault":
         assert through.status == 0 and through.is_whole, f"{through}; directly: {direct}; {through.said[-300:]}"
     if through.lies and direct.lies:

@@ -22,9 +22,8 @@ pub fn client_config(key: Vec<Algorithm>) -> client::Config {
 /// Returns the limits after which the gateway begins a key exchange.
 ///
 /// During such an exchange, the library accepts at most two windows of data of all channels
-/// together, and then ends the connection. The limits are therefore as high as the limits of
-/// OpenSSH, so that the peer usually begins the exchange. One key may encrypt 64 GiB (RFC 4344
-/// section 3.2).
+/// together, and then ends the connection. The limits are therefore high, so that the peer usually
+/// begins the exchange.
 pub(crate) fn rekey_limits() -> Limits {
     Limits {
         rekey_write_limit: KEY_BYTES_MAX,
@@ -57,8 +56,7 @@ pub(crate) fn preferred_with_gcm() -> Preferred {
 pub(crate) const IDENTIFICATION: &str = concat!("SSH-2.0-Longhaul_", env!("CARGO_PKG_VERSION"));
 
 /// Window of a channel in bytes. The library opens the window again when half of it is used. Half
-/// of the window is sufficient for a network of 1 Gbit/s with a round-trip time of 16 ms. The
-/// backpressure of the connection limits the memory.
+/// of the window is sufficient for a network of 1 Gbit/s with a round-trip time of 16 ms.
 ///
 /// While the gateway does not read, OpenSSH keeps up to one window of data in its memory. It copies
 /// all this data for each further 32 KiB. With a window of 16 MiB, the copies took up to 2.5 s.
@@ -69,11 +67,13 @@ pub(crate) const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 /// too. The backpressure of the connection limits the queues.
 pub(crate) const CHANNEL_BUFFER: usize = usize::MAX >> 4;
 
-/// Maximum number of bytes in one direction between two key exchanges.
+/// Maximum number of bytes in one direction between two key exchanges: 2^32 blocks of AES (RFC 4344
+/// section 3.2).
 const KEY_BYTES_MAX: usize = 64 << 30;
 
-/// Maximum time between two key exchanges. OpenSSH has no such limit by default.
-const KEY_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Maximum time between two key exchanges. Before the number of packets repeats, 2^32 packets must
+/// pass. A connection would need 298,000 packets in each second.
+const KEY_AGE_MAX: Duration = Duration::from_secs(4 * 3600);
 
 /// AES-GCM takes half the processor time of ChaCha20 on processors with AES instructions. AES-CTR
 /// is for old clients and servers.

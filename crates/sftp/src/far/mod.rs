@@ -123,7 +123,7 @@ pub struct SftpFar {
     answers: VecDeque<Queued>,
     /// Read-ahead of files, and its ends.
     ahead: VecDeque<Queued>,
-    /// Number of bytes that have overtaken the first message in `ahead`.
+    /// Bytes of answers that have overtaken read-ahead, less the read-ahead that has passed since.
     overtaken_bytes: usize,
     /// Number of messages for the near half since the start of the session.
     queued: u64,
@@ -247,12 +247,19 @@ impl SftpFar {
             (answer, _) => answer.is_none(),
         };
         let message = if is_ahead_next {
-            self.overtaken_bytes = 0;
-            self.ahead.pop_front()?.message
+            let message = self.ahead.pop_front()?.message;
+            self.overtaken_bytes = self.overtaken_bytes.saturating_sub(message.cost());
+            message
         } else {
-            let answer = self.answers.pop_front()?.message;
-            self.overtaken_bytes += answer.cost();
-            answer
+            let answer = self.answers.pop_front()?;
+            if self
+                .ahead
+                .front()
+                .is_some_and(|it| it.number < answer.number)
+            {
+                self.overtaken_bytes += answer.message.cost();
+            }
+            answer.message
         };
         self.to_near_bytes -= message.cost();
         // The ids of READs cannot run out here, because `read_more` keeps a reserve.
@@ -650,8 +657,8 @@ const SERVER_QUEUE_MAX: usize = 4 << 20;
 /// bytes of the server.
 const NEAR_QUEUE_MIN: u64 = 1 << 20;
 
-/// Maximum number of bytes that overtake a message of the read-ahead. Without this limit, a client
-/// with many outstanding READs could stop the read-ahead of another file.
+/// Number of bytes of answers after which read-ahead passes. Without this limit, a client with many
+/// outstanding READs could stop the read-ahead of another file.
 const OVERTAKEN_MAX: usize = 256 << 10;
 
 /// Limit for the bytes in delayed messages. Above this limit, the half takes no messages.

@@ -91,8 +91,8 @@ enum ReadAheadState {
 pub(super) enum ReadPart {
     /// Some bytes behind the start of the file.
     Range { bytes: u64 },
-    /// All bytes from the start of the file to its end.
-    Whole,
+    /// Some bytes from the start of the file.
+    Start { bytes: u64 },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,7 @@ impl FileReadAhead {
     /// Creates the state of a file that the server has just opened. The far half reads ahead if
     /// `window_bytes` is not zero.
     pub(super) fn new(handle: u64, name: Bytes, window_bytes: u64, now: Duration) -> Self {
-        let granted_end = window_bytes.min(FIRST_CREDIT_MAX);
+        let granted_end = Self::first_credit_bytes(window_bytes);
         Self {
             handle,
             name,
@@ -138,23 +138,26 @@ impl FileReadAhead {
         }
     }
 
+    /// Returns the credit of the far half before the first READ, for a window of this many bytes.
+    pub(super) fn first_credit_bytes(window_bytes: u64) -> u64 {
+        window_bytes.min(FIRST_CREDIT_MAX)
+    }
+
     /// Sets the path of the file, and the length of the range that the client will probably read.
     pub(super) fn set_path(&mut self, path: PathHash, range_bytes: Option<u64>) {
         self.path = Some(path);
         self.range_bytes = range_bytes;
     }
 
-    /// Returns the path of the file, and the part that the client has read. Returns `None` if the
-    /// part is neither a range nor the whole file, or if the path is unknown.
+    /// Returns the path of the file, and the part that the client has read. Returns `None` for a
+    /// short range, or if the path is unknown.
     pub(super) fn read_part(&self) -> Option<(PathHash, ReadPart)> {
         let path = self.path.filter(|_| self.has_read)?;
         let bytes = self.requested_end.saturating_sub(self.first_offset);
-        let is_at_end =
-            self.state == ReadAheadState::AtEnd && self.requested_end >= self.arrived_end;
         match self.first_offset > REORDERED_MAX {
             true if bytes >= WINDOW_MIN => Some((path, ReadPart::Range { bytes })),
-            false if is_at_end => Some((path, ReadPart::Whole)),
-            _ => None,
+            true => None,
+            false => Some((path, ReadPart::Start { bytes })),
         }
     }
 

@@ -34,16 +34,18 @@ impl PathHash {
 impl RangedFiles {
     /// Stores the length of a range that the client has read.
     pub(super) fn record(&mut self, path: PathHash, range_bytes: u64) {
-        self.forget(path);
+        self.known.retain(|(known, _)| *known != path);
         if self.known.len() == KNOWN_MAX {
             self.known.pop_front();
         }
         self.known.push_back((path, range_bytes));
     }
 
-    /// Removes a file that the client has read from its start to its end.
-    pub(super) fn forget(&mut self, path: PathHash) {
-        self.known.retain(|(known, _)| *known != path);
+    /// Accepts the number of bytes that the client has read from the start of a file. Removes the
+    /// file if the client no longer reads it in ranges.
+    pub(super) fn read_from_start(&mut self, path: PathHash, bytes: u64) {
+        self.known
+            .retain(|(known, range_bytes)| *known != path || bytes <= 2 * range_bytes);
     }
 
     /// Returns the length of the latest range of a file in bytes. Returns `None` if the client has
@@ -72,7 +74,10 @@ mod tests {
         assert_eq!(files.range_bytes(path(0)), None);
         assert_eq!(files.range_bytes(path(1)), Some(KNOWN_MAX as u64));
         assert_eq!(files.range_bytes(path(KNOWN_MAX)), Some(1));
-        files.forget(path(1));
+        let range = KNOWN_MAX as u64;
+        files.read_from_start(path(1), 2 * range);
+        assert!(files.range_bytes(path(1)).is_some());
+        files.read_from_start(path(1), 2 * range + 1);
         assert_eq!(files.range_bytes(path(1)), None);
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{
     HANDLES_MAX, Phase, ServerLimits, SftpNear,
     answers::outcome,
-    file_ahead::{FIRST_CREDIT_MAX, ReadPart},
+    file_ahead::{FileReadAhead, ReadPart},
     handle::Access,
     kind_of,
     listings::ForecastKind,
@@ -192,7 +192,7 @@ impl SftpNear {
             false => Retry::Never,
         };
         let credit_bytes = match opening {
-            Opening::File { .. } => window_bytes.min(FIRST_CREDIT_MAX),
+            Opening::File { .. } => FileReadAhead::first_credit_bytes(window_bytes),
             Opening::Folder { .. } => window_bytes,
         };
         let request = self
@@ -240,7 +240,9 @@ impl SftpNear {
             Access::File(file) => {
                 match file.read_part() {
                     Some((path, ReadPart::Range { bytes })) => ranged_files.record(path, bytes),
-                    Some((path, ReadPart::Whole)) => ranged_files.forget(path),
+                    Some((path, ReadPart::Start { bytes })) => {
+                        ranged_files.read_from_start(path, bytes);
+                    }
                     None => {}
                 }
                 if file.waiting() > 0 {
