@@ -71,8 +71,8 @@ pub(crate) const CHANNEL_BUFFER: usize = usize::MAX >> 4;
 /// section 3.2).
 const KEY_BYTES_MAX: usize = 64 << 30;
 
-/// Maximum time between two key exchanges. Before the number of packets repeats, 2^32 packets must
-/// pass. A connection would need 298,000 packets in each second.
+/// Maximum time between two key exchanges. A packet number has 32 bits, and must not repeat with
+/// one key. A repetition within this time needs 298,000 packets per second.
 const KEY_AGE_MAX: Duration = Duration::from_secs(4 * 3600);
 
 /// AES-GCM takes half the processor time of ChaCha20 on processors with AES instructions. AES-CTR

@@ -306,6 +306,17 @@ impl Fixture {
         let (id, _) = sent.expect("the request is passed on");
         self.write(answer.encode(*id));
     }
+
+    /// Passes on a READ, and answers it with as many bytes as may overtake read-ahead.
+    fn exchange_many_bytes(&mut self, number: u64) {
+        let request = Request::Read {
+            handle: "other".into(),
+            offset: number,
+            length: OVERTAKEN_MAX as u32,
+        };
+        let data = Bytes::from(vec![0; OVERTAKEN_MAX]).into();
+        self.exchange(number, &request, Response::Data(data));
+    }
 }
 
 #[test]
@@ -327,13 +338,7 @@ fn answers_with_many_bytes_let_read_ahead_pass() {
     let requests = fixture.requests();
     fixture.answer_read_ahead(&requests, 4);
     for number in 2..=4 {
-        let request = Request::Read {
-            handle: "other".into(),
-            offset: number,
-            length: OVERTAKEN_MAX as u32,
-        };
-        let data = Bytes::from(vec![0; OVERTAKEN_MAX]).into();
-        fixture.exchange(number, &request, Response::Data(data));
+        fixture.exchange_many_bytes(number);
     }
     let messages = order(&fixture.messages());
     assert_eq!(messages, [1, 2, 0, 3, 4]);
@@ -344,13 +349,7 @@ fn answers_with_many_bytes_let_read_ahead_pass() {
 fn reply_to_an_open_precedes_its_read_ahead_behind_many_bytes() {
     let mut fixture = Fixture::new(false);
     for number in 1..=2 {
-        let request = Request::Read {
-            handle: "other".into(),
-            offset: number,
-            length: OVERTAKEN_MAX as u32,
-        };
-        let data = Bytes::from(vec![0; OVERTAKEN_MAX]).into();
-        fixture.exchange(number, &request, Response::Data(data));
+        fixture.exchange_many_bytes(number);
     }
     fixture.open(3, OpenFlags::READ, 1 << 20);
     let requests = fixture.requests();

@@ -52,8 +52,6 @@ pub(super) struct FileReadAhead {
     arrived_end: u64,
     /// Offset at which the credit of the far half ends.
     granted_end: u64,
-    /// Offset at which the newest read-ahead began.
-    range_start: u64,
     /// Expected end of the range that the client reads. The far half gets no credit beyond this
     /// offset until the client reads there.
     range_end: u64,
@@ -126,7 +124,6 @@ impl FileReadAhead {
             pieces: BTreeMap::new(),
             arrived_end: 0,
             granted_end,
-            range_start: 0,
             range_end: u64::MAX,
             ungranted_bytes: window_bytes - granted_end,
             waiting: BTreeMap::new(),
@@ -344,7 +341,6 @@ impl FileReadAhead {
         self.arrived_end = offset;
         self.requested_end = offset;
         let range_bytes = range_bytes.map_or(u64::MAX, |bytes| bytes.max(WINDOW_MIN));
-        self.range_start = offset;
         self.range_end = offset.saturating_add(range_bytes);
         self.granted_end = offset.saturating_add(window_bytes).min(self.range_end);
         self.ungranted_bytes = window_bytes - (self.granted_end - offset);
@@ -432,7 +428,7 @@ impl FileReadAhead {
         }
         while self.requested_end > self.range_end {
             // The range is longer than expected.
-            let range_bytes = self.range_end - self.range_start;
+            let range_bytes = self.range_end - self.first_offset;
             self.range_end = self.range_end.saturating_add(range_bytes);
         }
         let credit_bytes = self.ungranted_bytes.min(self.range_end - self.granted_end);
