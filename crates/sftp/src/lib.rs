@@ -20,7 +20,7 @@ mod rope;
 
 pub use far::{FarSettings, SftpFar, SftpFarOutput};
 pub use message::{EncodedMessage, ToFar, ToNear};
-pub use near::{NearSettings, SftpNear, SftpNearOutput};
+pub use near::{NearSettings, SftpNear, SftpNearOutput, SharedFiles};
 pub use rope::Rope;
 
 /// Rule by which the near half answers WRITEs before the server has confirmed them.

@@ -8,7 +8,6 @@ use super::{
     is_status, kind_of,
     outbox::{Opening, PendingRequest, Retry},
     prepared::handle_name,
-    ranged_files::PathHash,
     writes::{WriteAnswer, Writes},
 };
 use crate::{
@@ -168,13 +167,13 @@ impl SftpNear {
         let access = match opening {
             Opening::File {
                 path,
+                reading,
                 direction,
                 flags,
                 changes,
                 window_bytes,
             } => {
                 self.upload_opened(&path, flags);
-                let path_hash = PathHash::of(&path);
                 self.outbox.report(TransferEvent::Started {
                     handle: number,
                     path: path.into(),
@@ -182,7 +181,10 @@ impl SftpNear {
                 });
                 if flags.is_read_only() {
                     let mut file = FileReadAhead::new(number, name.clone(), window_bytes, self.now);
-                    file.set_path(path_hash, self.ranged_files.range_bytes(path_hash));
+                    if let Some(reading) = reading {
+                        let range_bytes = self.ranged_files.range_bytes(reading.path());
+                        file.set_reading(reading, range_bytes);
+                    }
                     if changes != self.changes && !file.is_stopped() {
                         // The far half may have read ahead before the change.
                         file.stop(&mut self.outbox);
@@ -224,7 +226,13 @@ impl SftpNear {
             return self.outbox.reply(id, packet);
         };
         let opening = match opening {
-            Opening::File { path, flags, .. } => {
+            Opening::File {
+                path,
+                reading,
+                flags,
+                ..
+            } => {
+                drop(reading);
                 let window_bytes = self.begin_open(&path, flags);
                 self.opening(&path, flags, window_bytes)
             }

@@ -15,6 +15,7 @@ use super::{
     AHEAD_AGE_MAX, END_AGE_MAX,
     outbox::{Outbox, PendingRequest},
     ranged_files::PathHash,
+    shared_files::ReadingHandle,
 };
 use crate::{
     Rope, SftpError, ToFar,
@@ -28,8 +29,9 @@ pub(super) struct FileReadAhead {
     handle: u64,
     /// Handle of the server.
     name: Bytes,
-    /// Path of the file. `None` if the near half opened the file before the client did.
-    path: Option<PathHash>,
+    /// Entry of the handle among all handles that read the file. `None` if the file was open before
+    /// the client requested it, or if the client has closed the handle.
+    reading: Option<ReadingHandle>,
     /// Expected length of the range that the client reads, in bytes. `None` if the client may read
     /// the whole file.
     range_bytes: Option<u64>,
@@ -38,6 +40,8 @@ pub(super) struct FileReadAhead {
     state: ReadAheadState,
     /// Number of the newest read-ahead.
     run: u32,
+    /// Offset at which the newest read-ahead starts.
+    run_start: u64,
     /// Whether the client has sent a READ.
     has_read: bool,
     /// Time of OPEN or of the last READ.
@@ -55,6 +59,11 @@ pub(super) struct FileReadAhead {
     /// Expected end of the range that the client reads. The far half gets no credit beyond this
     /// offset until the client reads there.
     range_end: u64,
+    /// Length by which the range grows when the client reads beyond its expected end, in bytes.
+    extension_bytes: u64,
+    /// Whether the client has read beyond an expected end. Other handles then no longer determine
+    /// the end.
+    has_passed_range: bool,
     /// Free bytes of the window for which the far half has received no credit.
     ungranted_bytes: u64,
     /// READs that wait for bytes, by the offset of their end and by their order.
@@ -105,11 +114,11 @@ impl FileReadAhead {
     /// Creates the state of a file that the server has just opened. The far half reads ahead if
     /// `window_bytes` is not zero.
     pub(super) fn new(handle: u64, name: Bytes, window_bytes: u64, now: Duration) -> Self {
-        let granted_end = Self::first_credit_bytes(window_bytes);
+        let granted_end = first_credit_bytes(window_bytes, false);
         Self {
             handle,
             name,
-            path: None,
+            reading: None,
             range_bytes: None,
             first_offset: 0,
             state: match window_bytes {
@@ -117,6 +126,7 @@ impl FileReadAhead {
                 window_bytes => ReadAheadState::Running { window_bytes },
             },
             run: 0,
+            run_start: 0,
             has_read: false,
             used_at: now,
             ended_at: now,
@@ -125,6 +135,8 @@ impl FileReadAhead {
             arrived_end: 0,
             granted_end,
             range_end: u64::MAX,
+            extension_bytes: EXTENSION_FIRST,
+            has_passed_range: false,
             ungranted_bytes: window_bytes - granted_end,
             waiting: BTreeMap::new(),
             next_order: 0,
@@ -135,21 +147,22 @@ impl FileReadAhead {
         }
     }
 
-    /// Returns the credit of the far half before the first READ, for a window of this many bytes.
-    pub(super) fn first_credit_bytes(window_bytes: u64) -> u64 {
-        window_bytes.min(FIRST_CREDIT_MAX)
-    }
-
-    /// Sets the path of the file, and the length of the range that the client will probably read.
-    pub(super) fn set_path(&mut self, path: PathHash, range_bytes: Option<u64>) {
-        self.path = Some(path);
+    /// Sets the entry of the handle, and the length of the range that the client will probably
+    /// read.
+    pub(super) fn set_reading(&mut self, reading: ReadingHandle, range_bytes: Option<u64>) {
+        if let ReadAheadState::Running { window_bytes } = self.state {
+            self.granted_end = first_credit_bytes(window_bytes, reading.had_siblings());
+            self.ungranted_bytes = window_bytes - self.granted_end;
+        }
+        self.reading = Some(reading);
         self.range_bytes = range_bytes;
     }
 
-    /// Returns the path of the file, and the part that the client has read. Returns `None` for a
-    /// short range, or if the path is unknown.
-    pub(super) fn read_part(&self) -> Option<(PathHash, ReadPart)> {
-        let path = self.path.filter(|_| self.has_read)?;
+    /// Accepts that the client closes the handle. Returns the path of the file, and the part that
+    /// the client has read. Returns `None` for a short range, or if the path is unknown.
+    pub(super) fn close(&mut self) -> Option<(PathHash, ReadPart)> {
+        let reading = self.reading.take();
+        let path = reading.filter(|_| self.has_read)?.path();
         let bytes = self.requested_end.saturating_sub(self.first_offset);
         match self.first_offset > REORDERED_MAX {
             true if bytes >= WINDOW_MIN => Some((path, ReadPart::Range { bytes })),
@@ -181,6 +194,9 @@ impl FileReadAhead {
         self.used_at = now;
         if is_first {
             self.first_offset = offset;
+            if let Some(reading) = &mut self.reading {
+                reading.start_at(offset);
+            }
         }
         if length == 0 || end == u64::MAX {
             return self.pass_on(read, outbox);
@@ -340,9 +356,17 @@ impl FileReadAhead {
         self.ends_given.clear();
         self.arrived_end = offset;
         self.requested_end = offset;
-        let range_bytes = range_bytes.map_or(u64::MAX, |bytes| bytes.max(WINDOW_MIN));
-        self.range_end = offset.saturating_add(range_bytes);
-        self.granted_end = offset.saturating_add(window_bytes).min(self.range_end);
+        self.run_start = offset;
+        self.has_passed_range = false;
+        let range_bytes = range_bytes.map(|bytes| bytes.max(WINDOW_MIN));
+        self.range_end = offset.saturating_add(range_bytes.unwrap_or(u64::MAX));
+        self.extension_bytes = range_bytes.unwrap_or(EXTENSION_FIRST);
+        self.end_range_at_sibling();
+        let first_bytes = match self.awaits_siblings() {
+            true => window_bytes.min(RUN_CREDIT_FIRST),
+            false => window_bytes,
+        };
+        self.granted_end = offset.saturating_add(first_bytes).min(self.range_end);
         self.ungranted_bytes = window_bytes - (self.granted_end - offset);
         outbox.send(ToFar::ReadAhead {
             handle: self.handle,
@@ -350,6 +374,27 @@ impl FileReadAhead {
             offset,
             credit_bytes: self.granted_end - offset,
         });
+    }
+
+    /// Ends the expected range where another handle of the file has started. Ignores handles that
+    /// have started at most [`WINDOW_MIN`] above the start of this read-ahead.
+    fn end_range_at_sibling(&mut self) {
+        if !self.has_passed_range
+            && let Some(reading) = &self.reading
+            && let Some(start) = reading.next_start(self.run_start.saturating_add(WINDOW_MIN))
+            && start < self.range_end
+        {
+            self.range_end = start;
+            self.extension_bytes = EXTENSION_FIRST;
+        }
+    }
+
+    /// Returns whether another handle of the file may soon start within the range.
+    fn awaits_siblings(&self) -> bool {
+        let reading = self.reading.as_ref();
+        self.granted_end.saturating_sub(self.run_start) <= FIRST_CREDIT_MAX
+            && !self.has_passed_range
+            && reading.is_some_and(ReadingHandle::awaits_siblings)
     }
 
     /// Passes on a READ to the server.
@@ -426,14 +471,25 @@ impl FileReadAhead {
                 return self.stop(outbox);
             }
         }
-        while self.requested_end > self.range_end {
-            // The range is longer than expected.
-            let range_bytes = self.range_end - self.first_offset;
-            self.range_end = self.range_end.saturating_add(range_bytes);
-        }
-        let credit_bytes = self.ungranted_bytes.min(self.range_end - self.granted_end);
         let is_much = self.ungranted_bytes >= window_bytes / GRANTS_PER_WINDOW;
-        if credit_bytes > 0 && (is_exhausted || is_much) {
+        let awaits_siblings = self.awaits_siblings();
+        if !is_exhausted && (!is_much || awaits_siblings) {
+            return;
+        }
+        self.end_range_at_sibling();
+        if self.requested_end > self.range_end {
+            // The range is longer than expected, or the client only reads ahead by itself.
+            self.has_passed_range = true;
+            let extended_end = self.range_end.saturating_add(self.extension_bytes);
+            self.range_end = extended_end.max(self.requested_end);
+            self.extension_bytes = self.extension_bytes.saturating_mul(2);
+        }
+        let mut room_bytes = self.range_end.saturating_sub(self.granted_end);
+        if awaits_siblings {
+            room_bytes = room_bytes.min(self.granted_end - self.run_start);
+        }
+        let credit_bytes = self.ungranted_bytes.min(room_bytes);
+        if credit_bytes > 0 {
             self.ungranted_bytes -= credit_bytes;
             self.granted_end += credit_bytes;
             outbox.send(ToFar::Credit {
@@ -491,6 +547,14 @@ impl FileReadAhead {
     }
 }
 
+/// Returns the credit of the far half before the first READ, for a window of this many bytes.
+pub(super) fn first_credit_bytes(window_bytes: u64, had_siblings: bool) -> u64 {
+    window_bytes.min(match had_siblings {
+        true => SIBLING_CREDIT_MAX,
+        false => FIRST_CREDIT_MAX,
+    })
+}
+
 /// Maximum number of bytes in an answer: OpenSSH's limit. A client may request more.
 const READ_MAX: u32 = 255 * 1024;
 
@@ -498,6 +562,17 @@ const READ_MAX: u32 = 255 * 1024;
 /// offset at which the read-ahead is useless. The credit is sufficient for a round-trip time of
 /// 200 ms at 670 Mbit/s.
 pub(super) const FIRST_CREDIT_MAX: u64 = 16 << 20;
+
+/// The same maximum if another handle already reads the file. Such handles often start elsewhere.
+const SIBLING_CREDIT_MAX: u64 = 1 << 20;
+
+/// Maximum first credit of a read-ahead in bytes, while other handles of the file have not sent a
+/// READ yet. The range of the handle may end where they start.
+const RUN_CREDIT_FIRST: u64 = 4 << 20;
+
+/// First length by which a range grows that has ended where another handle has started, in bytes.
+/// rclone's default is to send READs for as many bytes behind the end of its range.
+const EXTENSION_FIRST: u64 = 2 << 20;
 
 /// Minimum window of a read-ahead in bytes. It has room for the longest answer, so the first READ
 /// that waits can always be answered.

@@ -17,6 +17,7 @@ mod outbox;
 mod prepared;
 mod ranged_files;
 mod requests;
+mod shared_files;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -28,6 +29,7 @@ use std::{
 
 use bytes::Bytes;
 
+pub use self::shared_files::SharedFiles;
 use self::{
     early_opens::EarlyOpens,
     file_ahead::WINDOW_MIN,
@@ -118,6 +120,7 @@ pub struct SftpNear {
     prepared: Prepared,
     early_opens: EarlyOpens,
     ranged_files: RangedFiles,
+    shared_files: SharedFiles,
     /// Time that the caller has stated.
     now: Duration,
     limits: ServerLimits,
@@ -152,9 +155,16 @@ impl SftpNear {
             prepared: Prepared::default(),
             early_opens: EarlyOpens::default(),
             ranged_files: RangedFiles::default(),
+            shared_files: SharedFiles::default(),
             now: Duration::ZERO,
             limits: ServerLimits::NotOffered,
         }
+    }
+
+    /// Sets the files that all sessions of the same account read. Without this call, the half has
+    /// only the files of its own session.
+    pub fn set_shared_files(&mut self, files: SharedFiles) {
+        self.shared_files = files;
     }
 
     /// Accepts the time since any fixed moment. The caller states the time before each input, and

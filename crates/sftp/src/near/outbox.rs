@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 
-use super::{listings::ForecastKind, writes::WriteAnswer};
+use super::{
+    file_ahead::first_credit_bytes, listings::ForecastKind, shared_files::ReadingHandle,
+    writes::WriteAnswer,
+};
 use crate::{
     FileDirection, Rope, ToFar, TransferEvent,
     packet::{OpenFlags, Status, kind},
@@ -94,6 +97,8 @@ pub(super) enum Retry {
 pub(super) enum Opening {
     File {
         path: Bytes,
+        /// `None` if the client may write to the file.
+        reading: Option<ReadingHandle>,
         direction: FileDirection,
         flags: OpenFlags,
         /// Number of changes before OPEN.
@@ -111,6 +116,21 @@ impl Opening {
     pub(super) fn window_bytes(&self) -> u64 {
         let (Self::File { window_bytes, .. } | Self::Folder { window_bytes, .. }) = self;
         *window_bytes
+    }
+
+    /// Returns the credit of the far half before the first READ or READDIR, in bytes.
+    pub(super) fn first_credit_bytes(&self) -> u64 {
+        match self {
+            Self::File {
+                reading,
+                window_bytes,
+                ..
+            } => {
+                let had_siblings = reading.as_ref().is_some_and(ReadingHandle::had_siblings);
+                first_credit_bytes(*window_bytes, had_siblings)
+            }
+            Self::Folder { window_bytes, .. } => *window_bytes,
+        }
     }
 }
 

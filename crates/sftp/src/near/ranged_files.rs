@@ -20,12 +20,14 @@ pub(super) struct RangedFiles {
 }
 
 /// Hash of a path. If two paths have the same hash, the only effect is a wrong expectation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct PathHash(u64);
 
 impl PathHash {
-    pub(super) fn of(path: &[u8]) -> Self {
+    /// Returns the hash of a path of an account.
+    pub(super) fn of(account: u64, path: &[u8]) -> Self {
         let mut hasher = DefaultHasher::new();
+        account.hash(&mut hasher);
         path.hash(&mut hasher);
         Self(hasher.finish())
     }
@@ -66,7 +68,7 @@ mod tests {
     #[test]
     fn latest_range_of_the_latest_files_is_known() {
         let mut files = RangedFiles::default();
-        let path = |number: usize| PathHash::of(format!("/file {number}").as_bytes());
+        let path = |number: usize| PathHash::of(0, format!("/file {number}").as_bytes());
         for number in 0..=KNOWN_MAX {
             files.record(path(number), 1);
             files.record(path(1), number as u64);

@@ -5,12 +5,11 @@ use bytes::Bytes;
 use super::{
     HANDLES_MAX, Phase, ServerLimits, SftpNear,
     answers::outcome,
-    file_ahead::{FileReadAhead, ReadPart},
+    file_ahead::ReadPart,
     handle::Access,
     kind_of,
     listings::ForecastKind,
     outbox::{Opening, PendingRequest, Retry},
-    ranged_files::PathHash,
 };
 use crate::{
     EarlyReplies, FileDirection, Rope, SftpError, ToFar, TransferEvent,
@@ -152,8 +151,8 @@ impl SftpNear {
     /// in bytes, or 0 if no read-ahead may start with the OPEN.
     pub(super) fn begin_open(&mut self, path: &[u8], flags: OpenFlags) -> u64 {
         if flags.is_read_only() {
-            let range_bytes = self.ranged_files.range_bytes(PathHash::of(path));
-            return match range_bytes {
+            let path = self.shared_files.path_hash(path);
+            return match self.ranged_files.range_bytes(path) {
                 Some(_) => 0,
                 None => self.file_window_bytes(),
             };
@@ -168,7 +167,12 @@ impl SftpNear {
 
     /// Returns the values of an OPEN.
     pub(super) fn opening(&self, path: &[u8], flags: OpenFlags, window_bytes: u64) -> Opening {
+        let path_hash = self.shared_files.path_hash(path);
+        let reading = flags
+            .is_read_only()
+            .then(|| self.shared_files.open(path_hash));
         Opening::File {
+            reading,
             // Without the copy, the path would keep the whole packet in memory.
             path: Bytes::copy_from_slice(path),
             direction: if flags.contains(OpenFlags::WRITE) {
@@ -191,10 +195,7 @@ impl SftpNear {
             true => Retry::WithMoreHandles(packet.clone()),
             false => Retry::Never,
         };
-        let credit_bytes = match opening {
-            Opening::File { .. } => FileReadAhead::first_credit_bytes(window_bytes),
-            Opening::Folder { .. } => window_bytes,
-        };
+        let credit_bytes = opening.first_credit_bytes();
         let request = self
             .outbox
             .register(PendingRequest::Open { id, opening, retry });
@@ -238,7 +239,7 @@ impl SftpNear {
         let open = handles.get_mut(&handle).expect("each name has a handle");
         let is_read_only = match &mut open.access {
             Access::File(file) => {
-                match file.read_part() {
+                match file.close() {
                     Some((path, ReadPart::Range { bytes })) => ranged_files.record(path, bytes),
                     Some((path, ReadPart::Start { bytes })) => {
                         ranged_files.read_from_start(path, bytes);

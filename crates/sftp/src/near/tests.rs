@@ -398,9 +398,10 @@ fn the_first_of_several_files_gets_two_thirds_of_the_memory() {
         ..NearSettings::default()
     };
     let mut fixture = Fixture::new(settings, "unknown");
-    let windows = [(); 5].map(|()| {
+    let windows = [1, 2, 3, 4, 5].map(|number| {
         let attrs = Attrs::default();
-        let (path, flags) = (Bytes::from("/file"), OpenFlags::READ);
+        let path = format!("/file-{number}").into();
+        let flags = OpenFlags::READ;
         fixture.request(&Request::Open { path, flags, attrs });
         match fixture.near.next_far_message() {
             Some(ToFar::Open { credit_bytes, .. }) => credit_bytes * 10 / (1 << 20),
@@ -606,4 +607,69 @@ fn credit_is_small_until_the_first_read() {
         matches!(message, Some(ToFar::Credit { credit_bytes, .. }) if credit_bytes == rest),
         "{message:?}"
     );
+}
+
+/// Returns two sessions of one account, and the files that they share.
+fn two_sessions() -> ([Ranges; 2], SharedFiles) {
+    let files = SharedFiles::default();
+    let sessions = [(); 2].map(|()| {
+        let mut session = Ranges(Fixture::held());
+        session.0.near.set_shared_files(files.clone());
+        session
+    });
+    (sessions, files)
+}
+
+#[test]
+fn read_ahead_of_a_file_ends_where_another_session_has_started() {
+    let start = 24 << 20;
+    let ([mut first, mut second], files) = two_sessions();
+    let (first_handle, credit_bytes) = first.open();
+    assert_eq!(credit_bytes, 16 << 20);
+    let (second_handle, credit_bytes) = second.open();
+    assert_eq!(
+        credit_bytes,
+        1 << 20,
+        "the second handle may start elsewhere"
+    );
+    let messages = second.read((second_handle, 0), 0, Ranges::READ);
+    assert_eq!(messages, [], "the first session may start soon");
+    let messages = first.read((first_handle, 1), start, Ranges::READ);
+    assert!(credit(&messages) >= 16 << 20, "{messages:?}");
+    let rest = start - Ranges::READ;
+    let messages = second.read((second_handle, 0), Ranges::READ, rest);
+    assert_eq!(credit(&messages), start - credit_bytes, "up to the start");
+    // The client reads on.
+    let messages = second.read((second_handle, 0), start, Ranges::READ);
+    assert_eq!(credit(&messages), 2 << 20);
+    first.close();
+    second.0.near.end("the connection is lost");
+    assert!(files.is_empty());
+}
+
+#[test]
+fn session_that_never_reads_a_file_does_not_slow_down_another() {
+    let ([mut idle, mut other], _) = two_sessions();
+    idle.open();
+    let (handle, credit_bytes) = other.open();
+    let half = 32 << 20;
+    let messages = other.read((handle, 0), 0, half);
+    assert!(credit_bytes + credit(&messages) > half);
+    // The session no longer waits for the first READ of the idle session.
+    let messages = other.read((handle, 0), half, half);
+    for message in messages {
+        assert_eq!(credit(&[message]), 1 << 20, "a sixteenth of the window");
+    }
+}
+
+#[test]
+fn file_that_another_session_has_closed_is_read_ahead_to_its_end() {
+    let ([mut first, mut second], _) = two_sessions();
+    let (first_handle, _) = first.open();
+    let (second_handle, _) = second.open();
+    first.read((first_handle, 1), 24 << 20, Ranges::READ);
+    first.close();
+    let size = 64 << 20;
+    let messages = second.read((second_handle, 0), 0, size);
+    assert!(credit(&messages) >= size - (1 << 20));
 }

@@ -150,3 +150,33 @@ fn ranges_of_a_file_are_read_once_except_for_the_first() {
     let reads = world.server.reads;
     assert!(reads < at_first_range + 3 * ranges, "{reads} READs");
 }
+
+#[test]
+fn ranges_of_a_file_at_the_same_time_are_read_to_their_ends() {
+    const RANGES: u64 = 4;
+    const RANGE: u64 = 640 * 32_768;
+    const READ: u64 = 32_768;
+    let size = RANGES * RANGE;
+    let jobs = (0..RANGES).map(|range| {
+        let task = Task::Download {
+            path: text("/file"),
+            seed: 1,
+            size,
+            start: range * RANGE,
+            closes_after: Some(RANGE / READ),
+        };
+        Job::new(task, RequestPattern::new(READ, 64), &mut Rng::new(2))
+    });
+    let client = Client::new(jobs.collect(), RANGES as usize);
+    let mut server = Server::new(traits());
+    let content = content(1, size as usize);
+    server.files.insert(text("/file"), content);
+    let mut world = World::new(good(), client, server, 3);
+    world.run().expect("the session keeps the invariants");
+    assert!(world.client.is_done());
+    // The client sends 64 READs behind the end of each range but the last. The far half reads their
+    // bytes ahead, and once more when the client closes the handle.
+    let read_bytes = world.server.read_bytes;
+    let bytes_max = size + (RANGES - 1) * 2 * 64 * READ;
+    assert!(read_bytes <= bytes_max, "{read_bytes} bytes");
+}

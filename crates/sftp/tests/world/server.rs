@@ -59,6 +59,8 @@ pub(crate) struct Server {
     /// Paths of files for which some other request has failed.
     pub(crate) failed_others: BTreeSet<Bytes>,
     pub(crate) reads: u64,
+    /// Number of bytes in the answers to READs.
+    pub(crate) read_bytes: u64,
     /// Number of OPENs for writing.
     opens: u64,
     /// Number of removed files.
@@ -82,6 +84,7 @@ impl Server {
             failed_writes: BTreeSet::new(),
             failed_others: BTreeSet::new(),
             reads: 0,
+            read_bytes: 0,
             opens: 0,
             orphans: 0,
             splitter: PacketSplitter::default(),
@@ -442,6 +445,7 @@ impl Server {
         if self.traits.has_short_reads && rng.one_in(4) {
             end = rng.between(offset + 1, end);
         }
+        self.read_bytes += end - offset;
         let data = Bytes::copy_from_slice(&file[offset as usize..end as usize]);
         Response::Data(data.into())
     }

@@ -92,6 +92,7 @@ pub(super) async fn serve(
     let ended = match first.program {
         Program::Sftp => {
             let user = login::user(client).await;
+            let files = client.files.for_account(&(&far.target, &user));
             let mut transfers = Transfers::new(client.clone(), &far, user);
             if let Some((_, coding)) = &coded {
                 let counters = client.relay.registry().stream_coding_counters();
@@ -99,7 +100,7 @@ pub(super) async fn serve(
                 frames.set_coding(coding, &counters);
                 transfers.set_coding_counters(counters);
             }
-            let channel = SftpChannel::new(&end, &far, transfers);
+            let channel = SftpChannel::new(&end, &far, transfers, files);
             channel.run(&mut read, &mut send, &mut frames).await
         }
         _ => {

@@ -8,6 +8,7 @@ use std::{
 
 use relay::Relay;
 use russh::server::Handle;
+use sftp::SharedFiles;
 use tokio::{
     sync::{Mutex as AsyncMutex, watch},
     time::{Instant, sleep_until, timeout},
@@ -40,6 +41,8 @@ pub(super) struct Client {
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
+    /// Files that the clients of the listener read.
+    pub(super) files: SharedFiles,
     /// Handle of the client's connection. Empty until the connection starts.
     pub(super) handle: OnceLock<Handle>,
     /// Reason why the gateway disconnects the client as soon as the protocol permits it.
@@ -56,7 +59,7 @@ impl Client {
     pub(super) fn new(
         listener: Arc<SshListener>,
         relay: Relay,
-        memory: Arc<ServerMemory>,
+        (memory, files): (Arc<ServerMemory>, SharedFiles),
         (address, session): (SocketAddr, u64),
         far: Option<Arc<FarHalf>>,
     ) -> Self {
@@ -72,6 +75,7 @@ impl Client {
             is_openssh: AtomicBool::new(false),
             channels: watch::Sender::new(0),
             memory,
+            files,
             handle: OnceLock::new(),
             refusal: watch::Sender::new(None),
         }

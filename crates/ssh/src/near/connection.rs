@@ -74,7 +74,7 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
     let client = Arc::new(Client::new(
         listener,
         relay,
-        service.memory.clone(),
+        (service.memory.clone(), service.files.clone()),
         (address, session),
         far,
     ));

@@ -33,6 +33,7 @@ use relay::{
 use russh::{SshId, server};
 use tracing::{Span, info_span};
 
+use ::sftp::SharedFiles;
 pub use agent::is_login;
 #[cfg(feature = "fuzzing")]
 pub(crate) use greeting::{greeting, has_client_gcm};
@@ -48,6 +49,7 @@ pub struct SshNear {
     host_key: HostKey,
     configs: ClientConfigs,
     memory: Arc<ServerMemory>,
+    files: SharedFiles,
     logins: LoginQueue,
 }
 
@@ -81,6 +83,7 @@ impl SshNear {
             host_key,
             configs,
             memory: Arc::default(),
+            files: SharedFiles::default(),
             logins: LoginQueue::default(),
         }
     }

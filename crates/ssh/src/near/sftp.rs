@@ -6,7 +6,7 @@ use std::{future::pending, sync::Arc};
 use bytes::Bytes;
 use relay::session_memory::{MemoryShare, SessionMemory};
 use russh::{ChannelMsg, ChannelReadHalf};
-use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, ToNear};
+use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, SharedFiles, ToNear};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -70,18 +70,26 @@ impl State {
 }
 
 impl<'a> SftpChannel<'a> {
-    pub(super) fn new(client: &'a ClientEnd, far: &'a FarHalf, transfers: Transfers) -> Self {
+    /// Creates the near half. `files` are the files that the user's other sessions read, too.
+    pub(super) fn new(
+        client: &'a ClientEnd,
+        far: &'a FarHalf,
+        transfers: Transfers,
+        files: SharedFiles,
+    ) -> Self {
         let settings = NearSettings {
             early: client.early(),
             read_ahead_max: 0,
             is_openssh: client.is_openssh(),
             ..NearSettings::default()
         };
+        let mut session = SftpNear::new(settings);
+        session.set_shared_files(files);
         Self {
             client,
             far,
             state: TaskState::new(State {
-                session: SftpNear::new(settings),
+                session,
                 memory: None,
                 started: Instant::now(),
                 transfers,
