@@ -1,6 +1,6 @@
 //! `cargo xtask lint`: runs every check that needs no human reviewer.
 
-use std::env;
+use std::{collections::HashSet, env};
 
 use anyhow::{Result, ensure};
 
@@ -23,43 +23,35 @@ const DENY_VERSION: &str = "0.20.2";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let mut failed = Vec::new();
-    if arguments.built_by_clippy && !clippy::finds_nothing()? {
-        failed.push("clippy");
-    }
-    let mut check = |name: &'static str, command: &mut std::process::Command| -> Result<()> {
-        if !succeeds(command)? {
+    let mut note = |name: &'static str, is_good: bool| {
+        if !is_good && !failed.contains(&name) {
             failed.push(name);
         }
-        Ok(())
     };
-    check("format", &mut cargo(["fmt", "--all", "--check"]))?;
+    note("format", succeeds(&mut cargo(["fmt", "--all", "--check"]))?);
     let fuzz = ["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"];
     // No test builds `fuzz`, which has a lock file of its own.
     let lock = ["tree", "--locked", "--quiet", "--depth=0"];
     let lock = [&lock[..], &["--manifest-path", "fuzz/Cargo.toml"]].concat();
     if root().join("fuzz/Cargo.toml").exists() {
-        check("format of fuzz", &mut cargo(fuzz))?;
-        check("lock file of fuzz", &mut cargo(lock))?;
+        note("format of fuzz", succeeds(&mut cargo(fuzz))?);
+        note("lock file of fuzz", succeeds(&mut cargo(lock))?);
     }
-    if !arguments.built_by_clippy {
-        let all = ["clippy", "--workspace", "--all-features", "--all-targets"];
-        let clippy = [&all[..], &["--", "-Dwarnings"]].concat();
-        check("clippy", &mut cargo(clippy))?;
+    let workspace = match arguments.built_by_clippy {
+        true => vec![clippy::TESTS, clippy::ALL_BUT_TESTS],
+        false => vec![clippy::WORKSPACE],
+    };
+    let mut printed = HashSet::new();
+    for crates in workspace {
+        note("clippy", clippy::finds_nothing(crates, &mut printed)?);
     }
-    let production = [
-        "clippy",
-        "-p",
-        "longhaul",
-        "--no-default-features",
-        "--",
-        "-Dwarnings",
-    ];
-    check("clippy of the production build", &mut cargo(production))?;
+    let is_good = clippy::finds_nothing(clippy::PRODUCTION, &mut printed)?;
+    note("clippy of the production build", is_good);
     let mut documentation = cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
-    check(
-        "documentation",
-        documentation.env("RUSTDOCFLAGS", "-Dwarnings"),
-    )?;
+    // The libraries are already checked by this compiler.
+    documentation.env("RUSTC_WORKSPACE_WRAPPER", clippy::compiler()?);
+    documentation.env("RUSTDOCFLAGS", "-Dwarnings");
+    note("documentation", succeeds(&mut documentation)?);
     if !arguments.no_deny {
         let deny = tool("cargo-deny", DENY_VERSION, Build::Quick)?;
         let command = |arguments: &[&str]| {
@@ -68,16 +60,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
             command
         };
         let policy = ["check", "licenses", "bans", "sources"];
-        check("licences, bans, sources", &mut command(&policy))?;
+        note("licences, bans, sources", succeeds(&mut command(&policy))?);
         // The advisories are in a repository that some machines cannot fetch.
         let is_fetched = succeeds(&mut command(&["fetch", "db"]))?;
         if is_fetched {
-            check("advisories", &mut command(&["check", "advisories"]))?;
+            note(
+                "advisories",
+                succeeds(&mut command(&["check", "advisories"]))?,
+            );
         } else if let Some(forge) = forge(|name| env::var_os(name).is_some()) {
             println!(
                 "advisories: NOT CHECKED: their database cannot be fetched, which {forge} must be able to do"
             );
-            failed.push("advisories");
+            note("advisories", false);
         } else {
             println!(
                 "advisories: NOT CHECKED: their database cannot be fetched from here; the CI of a forge checks them"
@@ -87,37 +82,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let laboratory = laboratory_in_production()?;
     if !laboratory.is_empty() {
         println!("the production build contains {}", laboratory.join(", "));
-        failed.push("dependencies of the production build");
+        note("dependencies of the production build", false);
     }
     for complaint in architecture::complaints(root())? {
         println!("{complaint}");
-        if !failed.contains(&"architecture") {
-            failed.push("architecture");
-        }
+        note("architecture", false);
     }
     for complaint in book::complaints(root())? {
         println!("{complaint}");
-        if !failed.contains(&"documents") {
-            failed.push("documents");
-        }
+        note("documents", false);
     }
     for complaint in prose::complaints(root())? {
         println!("{complaint}");
-        if !failed.contains(&"prose") {
-            failed.push("prose");
-        }
+        note("prose", false);
     }
     for complaint in manifests::complaints(root())? {
         println!("{complaint}");
-        if !failed.contains(&"manifests") {
-            failed.push("manifests");
-        }
+        note("manifests", false);
     }
     for complaint in changelog::complaints(root())? {
         println!("{complaint}");
-        if !failed.contains(&"changelog") {
-            failed.push("changelog");
-        }
+        note("changelog", false);
     }
     if failed.is_empty() {
         println!("lint: nothing found");
