@@ -570,8 +570,8 @@ const SIBLING_CREDIT_MAX: u64 = 1 << 20;
 /// READ yet. The range of the handle may end where they start.
 const RUN_CREDIT_FIRST: u64 = 4 << 20;
 
-/// First length by which a range grows that has ended where another handle has started, in bytes.
-/// rclone's default is to send READs for as many bytes behind the end of its range.
+/// First length by which a range grows if another handle determined its end, in bytes. The default
+/// of rclone is to send READs for as many bytes behind its range.
 const EXTENSION_FIRST: u64 = 2 << 20;
 
 /// Minimum window of a read-ahead in bytes. It has room for the longest answer, so the first READ
