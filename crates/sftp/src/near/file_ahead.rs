@@ -564,7 +564,7 @@ const READ_MAX: u32 = 255 * 1024;
 pub(super) const FIRST_CREDIT_MAX: u64 = 16 << 20;
 
 /// The same maximum if another handle already reads the file. Such handles often start elsewhere.
-const SIBLING_CREDIT_MAX: u64 = 1 << 20;
+pub(super) const SIBLING_CREDIT_MAX: u64 = 1 << 20;
 
 /// Maximum first credit of a read-ahead in bytes, while other handles of the file have not sent a
 /// READ yet. The range of the handle may end where they start.
