@@ -167,7 +167,7 @@ impl SftpNear {
         let access = match opening {
             Opening::File {
                 path,
-                reading,
+                registration,
                 direction,
                 flags,
                 changes,
@@ -181,9 +181,9 @@ impl SftpNear {
                 });
                 if flags.is_read_only() {
                     let mut file = FileReadAhead::new(number, name.clone(), window_bytes, self.now);
-                    if let Some(reading) = reading {
-                        let range_bytes = self.ranged_files.range_bytes(reading.path());
-                        file.set_reading(reading, range_bytes);
+                    if let Some(registration) = registration {
+                        let range_bytes = self.ranged_files.range_bytes(registration.path());
+                        file.set_registration(registration, range_bytes);
                     }
                     if changes != self.changes && !file.is_stopped() {
                         // The far half may have read ahead before the change.
@@ -228,11 +228,11 @@ impl SftpNear {
         let opening = match opening {
             Opening::File {
                 path,
-                reading,
+                registration,
                 flags,
                 ..
             } => {
-                drop(reading);
+                drop(registration);
                 let window_bytes = self.begin_open(&path, flags);
                 self.opening(&path, flags, window_bytes)
             }

@@ -15,7 +15,7 @@ use super::{
     AHEAD_AGE_MAX, END_AGE_MAX,
     outbox::{Outbox, PendingRequest},
     ranged_files::PathHash,
-    shared_files::ReadingHandle,
+    shared_files::ReadRegistration,
 };
 use crate::{
     Rope, SftpError, ToFar,
@@ -29,9 +29,9 @@ pub(super) struct FileReadAhead {
     handle: u64,
     /// Handle of the server.
     name: Bytes,
-    /// Entry of the handle among all handles that read the file. `None` if the file was open before
-    /// the client requested it, or if the client has closed the handle.
-    reading: Option<ReadingHandle>,
+    /// Registration of the handle. `None` if the server had opened the file before the client's
+    /// request. Also `None` after CLOSE.
+    registration: Option<ReadRegistration>,
     /// Expected length of the range that the client reads, in bytes. `None` if the client may read
     /// the whole file.
     range_bytes: Option<u64>,
@@ -118,7 +118,7 @@ impl FileReadAhead {
         Self {
             handle,
             name,
-            reading: None,
+            registration: None,
             range_bytes: None,
             first_offset: 0,
             state: match window_bytes {
@@ -147,22 +147,26 @@ impl FileReadAhead {
         }
     }
 
-    /// Sets the entry of the handle, and the length of the range that the client will probably
-    /// read.
-    pub(super) fn set_reading(&mut self, reading: ReadingHandle, range_bytes: Option<u64>) {
+    /// Sets the registration of the handle, and the length of the range that the client will
+    /// probably read.
+    pub(super) fn set_registration(
+        &mut self,
+        registration: ReadRegistration,
+        range_bytes: Option<u64>,
+    ) {
         if let ReadAheadState::Running { window_bytes } = self.state {
-            self.granted_end = first_credit_bytes(window_bytes, reading.had_siblings());
+            self.granted_end = first_credit_bytes(window_bytes, registration.had_siblings());
             self.ungranted_bytes = window_bytes - self.granted_end;
         }
-        self.reading = Some(reading);
+        self.registration = Some(registration);
         self.range_bytes = range_bytes;
     }
 
     /// Accepts that the client closes the handle. Returns the path of the file, and the part that
     /// the client has read. Returns `None` for a short range, or if the path is unknown.
     pub(super) fn close(&mut self) -> Option<(PathHash, ReadPart)> {
-        let reading = self.reading.take();
-        let path = reading.filter(|_| self.has_read)?.path();
+        let registration = self.registration.take();
+        let path = registration.filter(|_| self.has_read)?.path();
         let bytes = self.requested_end.saturating_sub(self.first_offset);
         match self.first_offset > REORDERED_MAX {
             true if bytes >= WINDOW_MIN => Some((path, ReadPart::Range { bytes })),
@@ -194,8 +198,8 @@ impl FileReadAhead {
         self.used_at = now;
         if is_first {
             self.first_offset = offset;
-            if let Some(reading) = &mut self.reading {
-                reading.start_at(offset);
+            if let Some(registration) = &mut self.registration {
+                registration.start_at(offset);
             }
         }
         if length == 0 || end == u64::MAX {
@@ -357,12 +361,13 @@ impl FileReadAhead {
         self.arrived_end = offset;
         self.requested_end = offset;
         self.run_start = offset;
+        self.granted_end = offset;
         self.has_passed_range = false;
         let range_bytes = range_bytes.map(|bytes| bytes.max(WINDOW_MIN));
         self.range_end = offset.saturating_add(range_bytes.unwrap_or(u64::MAX));
         self.extension_bytes = range_bytes.unwrap_or(EXTENSION_FIRST);
-        self.end_range_at_sibling();
-        let first_bytes = match self.awaits_siblings() {
+        self.limit_range_by_siblings();
+        let first_bytes = match self.limits_first_credit() {
             true => window_bytes.min(RUN_CREDIT_FIRST),
             false => window_bytes,
         };
@@ -376,25 +381,34 @@ impl FileReadAhead {
         });
     }
 
-    /// Ends the expected range where another handle of the file has started. Ignores handles that
-    /// have started at most [`WINDOW_MIN`] above the start of this read-ahead.
-    fn end_range_at_sibling(&mut self) {
-        if !self.has_passed_range
-            && let Some(reading) = &self.reading
-            && let Some(start) = reading.next_start(self.run_start.saturating_add(WINDOW_MIN))
-            && start < self.range_end
-        {
-            self.range_end = start;
-            self.extension_bytes = EXTENSION_FIRST;
+    /// Ends the expected range behind the lowest offset at which a sibling has started. Ignores
+    /// offsets within [`WINDOW_MIN`] of the start of this read-ahead, and offsets that the client
+    /// has passed.
+    fn limit_range_by_siblings(&mut self) {
+        let Some(registration) = &self.registration else {
+            return;
+        };
+        if self.has_passed_range {
+            return;
+        }
+        let near_end = self.run_start.saturating_add(WINDOW_MIN);
+        let passed_end = self.requested_end.saturating_sub(EXTENSION_FIRST);
+        if let Some(start) = registration.next_start(near_end.max(passed_end)) {
+            // The last READ of the range may end behind the start of the sibling.
+            let end = start.saturating_add(READ_MAX.into());
+            if end < self.range_end {
+                self.range_end = end;
+                self.extension_bytes = EXTENSION_FIRST;
+            }
         }
     }
 
-    /// Returns whether another handle of the file may soon start within the range.
-    fn awaits_siblings(&self) -> bool {
-        let reading = self.reading.as_ref();
-        self.granted_end.saturating_sub(self.run_start) <= FIRST_CREDIT_MAX
+    /// Returns whether the first READ of a sibling may still shorten the range.
+    fn limits_first_credit(&self) -> bool {
+        let registration = self.registration.as_ref();
+        self.granted_end.saturating_sub(self.run_start) < FIRST_CREDIT_MAX
             && !self.has_passed_range
-            && reading.is_some_and(ReadingHandle::awaits_siblings)
+            && registration.is_some_and(ReadRegistration::has_unread_siblings)
     }
 
     /// Passes on a READ to the server.
@@ -472,21 +486,25 @@ impl FileReadAhead {
             }
         }
         let is_much = self.ungranted_bytes >= window_bytes / GRANTS_PER_WINDOW;
-        let awaits_siblings = self.awaits_siblings();
-        if !is_exhausted && (!is_much || awaits_siblings) {
+        let limits_credit = self.limits_first_credit();
+        if !is_exhausted && (!is_much || limits_credit) {
             return;
         }
-        self.end_range_at_sibling();
+        self.limit_range_by_siblings();
         if self.requested_end > self.range_end {
-            // The range is longer than expected, or the client only reads ahead by itself.
+            // The range is longer than expected, or the client requests bytes that it will not use.
             self.has_passed_range = true;
             let extended_end = self.range_end.saturating_add(self.extension_bytes);
             self.range_end = extended_end.max(self.requested_end);
             self.extension_bytes = self.extension_bytes.saturating_mul(2);
         }
         let mut room_bytes = self.range_end.saturating_sub(self.granted_end);
-        if awaits_siblings {
-            room_bytes = room_bytes.min(self.granted_end - self.run_start);
+        if limits_credit {
+            let run_bytes = self.granted_end - self.run_start;
+            let run_bytes = run_bytes.saturating_mul(2).max(RUN_CREDIT_FIRST);
+            let run_end = self.run_start.saturating_add(run_bytes);
+            let limit_end = run_end.max(self.requested_end);
+            room_bytes = room_bytes.min(limit_end.saturating_sub(self.granted_end));
         }
         let credit_bytes = self.ungranted_bytes.min(room_bytes);
         if credit_bytes > 0 {
@@ -563,15 +581,16 @@ const READ_MAX: u32 = 255 * 1024;
 /// 200 ms at 670 Mbit/s.
 pub(super) const FIRST_CREDIT_MAX: u64 = 16 << 20;
 
-/// The same maximum if another handle already reads the file. Such handles often start elsewhere.
+/// Maximum credit before the first READ of a handle with siblings, in bytes. Such a handle often
+/// starts at another offset.
 pub(super) const SIBLING_CREDIT_MAX: u64 = 1 << 20;
 
-/// Maximum first credit of a read-ahead in bytes, while other handles of the file have not sent a
-/// READ yet. The range of the handle may end where they start.
+/// Maximum first credit of a read-ahead in bytes, while a sibling has not sent a READ yet. The
+/// range of the handle may end where the sibling starts.
 const RUN_CREDIT_FIRST: u64 = 4 << 20;
 
-/// First length by which a range grows if another handle determined its end, in bytes. The default
-/// of rclone is to send READs for as many bytes behind its range.
+/// First extension of a range whose end a sibling determined, in bytes. rclone 1.60 sends READs for
+/// 2 MiB behind its range.
 const EXTENSION_FIRST: u64 = 2 << 20;
 
 /// Minimum window of a read-ahead in bytes. It has room for the longest answer, so the first READ

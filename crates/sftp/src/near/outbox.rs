@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    file_ahead::first_credit_bytes, listings::ForecastKind, shared_files::ReadingHandle,
+    file_ahead::first_credit_bytes, listings::ForecastKind, shared_files::ReadRegistration,
     writes::WriteAnswer,
 };
 use crate::{
@@ -98,7 +98,7 @@ pub(super) enum Opening {
     File {
         path: Bytes,
         /// `None` if the client may write to the file.
-        reading: Option<ReadingHandle>,
+        registration: Option<ReadRegistration>,
         direction: FileDirection,
         flags: OpenFlags,
         /// Number of changes before OPEN.
@@ -122,11 +122,13 @@ impl Opening {
     pub(super) fn first_credit_bytes(&self) -> u64 {
         match self {
             Self::File {
-                reading,
+                registration,
                 window_bytes,
                 ..
             } => {
-                let had_siblings = reading.as_ref().is_some_and(ReadingHandle::had_siblings);
+                let had_siblings = registration
+                    .as_ref()
+                    .is_some_and(ReadRegistration::had_siblings);
                 first_credit_bytes(*window_bytes, had_siblings)
             }
             Self::Folder { window_bytes, .. } => *window_bytes,

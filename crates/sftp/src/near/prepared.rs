@@ -407,7 +407,8 @@ const FILES_MAX: u64 = 8 << 20;
 /// Window of a file that is opened before the client requests it, in bytes. The window exceeds the
 /// maximum size, so that the end of the file arrives, too.
 const PREPARED_WINDOW: u64 = FILE_MAX + 64 * 1024;
-// The far half receives credit for the whole window. A handle beside others may get no less.
+// The far half gets credit for the whole window. The near half must count the same credit, even if
+// the handle has siblings.
 const _: () = assert!(PREPARED_WINDOW <= SIBLING_CREDIT_MAX);
 
 /// Number of requests ahead of the client at the start. Each request that the client then sends

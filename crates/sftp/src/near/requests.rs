@@ -168,11 +168,11 @@ impl SftpNear {
     /// Returns the values of an OPEN.
     pub(super) fn opening(&self, path: &[u8], flags: OpenFlags, window_bytes: u64) -> Opening {
         let path_hash = self.shared_files.path_hash(path);
-        let reading = flags
+        let registration = flags
             .is_read_only()
             .then(|| self.shared_files.open(path_hash));
         Opening::File {
-            reading,
+            registration,
             // Without the copy, the path would keep the whole packet in memory.
             path: Bytes::copy_from_slice(path),
             direction: if flags.contains(OpenFlags::WRITE) {

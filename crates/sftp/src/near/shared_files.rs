@@ -1,11 +1,11 @@
-//! Files that several handles read at the same time.
+//! Siblings: handles that read the same file at the same time.
 //!
-//! Some clients download a file in several ranges at the same time. Each range has a handle of its
-//! own, often on a connection of its own. The far half therefore reads only a little ahead before
-//! the first READ of such a handle. The read-ahead ends where another handle has started.
+//! Some clients download a file in several ranges at the same time. Each range has its own handle,
+//! often on its own connection. Before the first READ of such a handle, the far half therefore
+//! reads little ahead. Later, the read-ahead ends at the next offset where a sibling has started.
 //!
-//! Input: the path and the first offset of each handle. Output: whether other handles read the
-//! file, and where they have started.
+//! Input: the path and the first offset of each handle. Output: whether a handle has siblings, and
+//! where they have started.
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
@@ -16,7 +16,7 @@ use std::{
 
 use super::ranged_files::PathHash;
 
-/// Files that clients read at present. The sessions of a listener share one registry.
+/// Registry of the files that clients have open for reading. All sessions of a listener share it.
 #[derive(Debug, Clone, Default)]
 pub struct SharedFiles {
     registry: Arc<Mutex<Registry>>,
@@ -38,14 +38,15 @@ struct OpenFile {
     first_offsets: BTreeSet<(u64, u64)>,
 }
 
-/// Handle that reads a file. Dropping this value removes the handle from the registry.
+/// Registration of a handle that reads a file. Dropping this value removes the handle from the
+/// registry.
 #[derive(Debug)]
-pub(super) struct ReadingHandle {
+pub(super) struct ReadRegistration {
     registry: Arc<Mutex<Registry>>,
     path: PathHash,
     number: u64,
     first_offset: Option<u64>,
-    /// Whether another handle read the file when this handle was opened.
+    /// Whether the handle had siblings when it was opened.
     had_siblings: bool,
 }
 
@@ -66,13 +67,13 @@ impl SharedFiles {
     }
 
     /// Adds a handle that a client opens to read this file.
-    pub(super) fn open(&self, path: PathHash) -> ReadingHandle {
+    pub(super) fn open(&self, path: PathHash) -> ReadRegistration {
         let mut registry = lock(&self.registry);
         let number = registry.next_handle;
         registry.next_handle += 1;
         let file = registry.files.entry(path).or_default();
         file.handles += 1;
-        ReadingHandle {
+        ReadRegistration {
             registry: self.registry.clone(),
             path,
             number,
@@ -82,12 +83,12 @@ impl SharedFiles {
     }
 }
 
-impl ReadingHandle {
+impl ReadRegistration {
     pub(super) fn path(&self) -> PathHash {
         self.path
     }
 
-    /// Returns whether another handle read the file when this handle was opened.
+    /// Returns whether the handle had siblings when it was opened.
     pub(super) fn had_siblings(&self) -> bool {
         self.had_siblings
     }
@@ -103,7 +104,7 @@ impl ReadingHandle {
         }
     }
 
-    /// Returns the lowest offset above `offset` at which another handle has started.
+    /// Returns the lowest offset above `offset` at which a sibling has started.
     pub(super) fn next_start(&self, offset: u64) -> Option<u64> {
         let registry = lock(&self.registry);
         let file = registry.files.get(&self.path)?;
@@ -113,8 +114,8 @@ impl ReadingHandle {
         Some(*start)
     }
 
-    /// Returns whether another handle of the file has not sent a READ yet.
-    pub(super) fn awaits_siblings(&self) -> bool {
+    /// Returns whether a sibling has not sent a READ yet.
+    pub(super) fn has_unread_siblings(&self) -> bool {
         let registry = lock(&self.registry);
         let own = usize::from(self.first_offset.is_none());
         let file = registry.files.get(&self.path);
@@ -122,7 +123,7 @@ impl ReadingHandle {
     }
 }
 
-impl Drop for ReadingHandle {
+impl Drop for ReadRegistration {
     fn drop(&mut self) {
         let mut registry = lock(&self.registry);
         if let Entry::Occupied(mut file) = registry.files.entry(self.path) {
@@ -157,13 +158,13 @@ mod tests {
         let files = SharedFiles::default().for_account(&"ada");
         let path = files.path_hash(b"/film");
         let mut first = files.open(path);
-        assert!(!first.had_siblings() && !first.awaits_siblings());
+        assert!(!first.had_siblings() && !first.has_unread_siblings());
         let mut second = files.clone().open(path);
-        assert!(second.had_siblings() && first.awaits_siblings());
+        assert!(second.had_siblings() && first.has_unread_siblings());
         second.start_at(50);
-        assert!(second.awaits_siblings() && !first.awaits_siblings());
+        assert!(second.has_unread_siblings() && !first.has_unread_siblings());
         first.start_at(0);
-        assert!(!second.awaits_siblings());
+        assert!(!second.has_unread_siblings());
         assert_eq!(first.next_start(0), Some(50));
         assert_eq!(first.next_start(50), None);
         // A handle is not limited by its own start.

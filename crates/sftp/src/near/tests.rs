@@ -638,9 +638,10 @@ fn read_ahead_of_a_file_ends_where_another_session_has_started() {
     assert!(credit(&messages) >= 16 << 20, "{messages:?}");
     let rest = start - Ranges::READ;
     let messages = second.read((second_handle, 0), Ranges::READ, rest);
-    assert_eq!(credit(&messages), start - credit_bytes, "up to the start");
+    let behind = 255 << 10;
+    assert_eq!(credit(&messages), start + behind - credit_bytes);
     // The client reads on.
-    let messages = second.read((second_handle, 0), start, Ranges::READ);
+    let messages = second.read((second_handle, 0), start, 3 * Ranges::READ);
     assert_eq!(credit(&messages), 2 << 20);
     first.close();
     second.0.near.end("the connection is lost");
@@ -672,4 +673,17 @@ fn file_that_another_session_has_closed_is_read_ahead_to_its_end() {
     let size = 64 << 20;
     let messages = second.read((second_handle, 0), 0, size);
     assert!(credit(&messages) >= size - (1 << 20));
+}
+
+#[test]
+fn sibling_that_starts_behind_the_client_does_not_limit_its_read_ahead() {
+    let ([mut first, mut second], _) = two_sessions();
+    let (first_handle, _) = first.open();
+    first.read((first_handle, 0), 0, 32 << 20);
+    let (second_handle, _) = second.open();
+    second.read((second_handle, 1), 8 << 20, Ranges::READ);
+    let messages = first.read((first_handle, 0), 32 << 20, 32 << 20);
+    for message in messages {
+        assert_eq!(credit(&[message]), 1 << 20, "a sixteenth of the window");
+    }
 }

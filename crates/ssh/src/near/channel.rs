@@ -92,7 +92,8 @@ pub(super) async fn serve(
     let ended = match first.program {
         Program::Sftp => {
             let user = login::user(client).await;
-            let files = client.files.for_account(&(&far.target, &user));
+            let account = (&far.target, &user, client.address.ip());
+            let files = client.files.for_account(&account);
             let mut transfers = Transfers::new(client.clone(), &far, user);
             if let Some((_, coding)) = &coded {
                 let counters = client.relay.registry().stream_coding_counters();

@@ -41,7 +41,7 @@ pub(super) struct Client {
     /// Number of open channels.
     pub(super) channels: watch::Sender<usize>,
     pub(super) memory: Arc<ServerMemory>,
-    /// Files that the clients of the listener read.
+    /// Registry of the files that the clients of the listener read.
     pub(super) files: SharedFiles,
     /// Handle of the client's connection. Empty until the connection starts.
     pub(super) handle: OnceLock<Handle>,

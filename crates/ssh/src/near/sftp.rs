@@ -70,7 +70,8 @@ impl State {
 }
 
 impl<'a> SftpChannel<'a> {
-    /// Creates the near half. `files` are the files that the user's other sessions read, too.
+    /// Creates the near half. `files` is the registry of open files that the user's sessions from
+    /// the same address share.
     pub(super) fn new(
         client: &'a ClientEnd,
         far: &'a FarHalf,
