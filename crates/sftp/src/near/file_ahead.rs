@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::{
     AHEAD_AGE_MAX, END_AGE_MAX,
+    first_credit::{FIRST_CREDIT_MAX, first_credit_bytes},
     outbox::{Outbox, PendingRequest},
     ranged_files::PathHash,
     shared_files::ReadRegistration,
@@ -565,25 +566,8 @@ impl FileReadAhead {
     }
 }
 
-/// Returns the credit of the far half before the first READ, for a window of this many bytes.
-pub(super) fn first_credit_bytes(window_bytes: u64, had_siblings: bool) -> u64 {
-    window_bytes.min(match had_siblings {
-        true => SIBLING_CREDIT_MAX,
-        false => FIRST_CREDIT_MAX,
-    })
-}
-
 /// Maximum number of bytes in an answer: OpenSSH's limit. A client may request more.
 const READ_MAX: u32 = 255 * 1024;
-
-/// Maximum credit of the far half before the first READ, in bytes. The first READ may have an
-/// offset at which the read-ahead is useless. The credit is sufficient for a round-trip time of
-/// 200 ms at 670 Mbit/s.
-pub(super) const FIRST_CREDIT_MAX: u64 = 16 << 20;
-
-/// Maximum credit before the first READ of a handle with siblings, in bytes. Such a handle often
-/// starts at another offset.
-pub(super) const SIBLING_CREDIT_MAX: u64 = 1 << 20;
 
 /// Maximum first credit of a read-ahead in bytes, while a sibling has not sent a READ yet. The
 /// range of the handle may end where the sibling starts.

@@ -10,6 +10,7 @@
 mod answers;
 mod early_opens;
 mod file_ahead;
+mod first_credit;
 mod folder_ahead;
 mod handle;
 mod listings;

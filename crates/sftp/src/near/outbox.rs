@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    file_ahead::first_credit_bytes, listings::ForecastKind, shared_files::ReadRegistration,
+    first_credit::first_credit_bytes, listings::ForecastKind, shared_files::ReadRegistration,
     writes::WriteAnswer,
 };
 use crate::{

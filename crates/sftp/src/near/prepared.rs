@@ -14,7 +14,8 @@ use bytes::Bytes;
 
 use super::{
     AHEAD_AGE_MAX, HANDLES_MAX, SftpNear,
-    file_ahead::{FileReadAhead, SIBLING_CREDIT_MAX},
+    file_ahead::FileReadAhead,
+    first_credit::SIBLING_CREDIT_MAX,
     handle::OpenHandle,
     is_status, kind_of,
     listings::{ForecastKind, KINDS, Usage},

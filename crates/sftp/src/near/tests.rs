@@ -50,7 +50,7 @@ impl Fixture {
     /// Creates a session whose OPENs give credit for the whole window.
     fn held() -> Self {
         let settings = NearSettings {
-            read_ahead_handle_max: file_ahead::FIRST_CREDIT_MAX,
+            read_ahead_handle_max: first_credit::FIRST_CREDIT_MAX,
             ..NearSettings::default()
         };
         Self::new(settings, "unknown")
