@@ -1,5 +1,4 @@
-//! Credit of the far half before the first READ of a file. The first READ may have an offset at
-//! which these bytes are useless.
+//! Credit of the far half before the first READ of a file.
 
 /// Returns the credit of the far half before the first READ, for a window of this many bytes.
 pub(super) fn first_credit_bytes(window_bytes: u64, had_siblings: bool) -> u64 {
