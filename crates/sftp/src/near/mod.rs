@@ -162,8 +162,8 @@ impl SftpNear {
         }
     }
 
-    /// Sets the registry of open files that the sessions of an account share. Without this call, the
-    /// session has its own registry. The call must precede the first input.
+    /// Sets the registry of open files that the sessions of an account share. The call must precede
+    /// the first input. Without the call, the session has its own registry.
     pub fn set_shared_files(&mut self, files: SharedFiles) {
         self.shared_files = files;
     }

@@ -1,5 +1,7 @@
 //! READs that the near half answers without the server, and READs that it passes on.
 
+use std::ops::Range;
+
 use sftp::EarlyReplies;
 
 use crate::{
@@ -120,64 +122,53 @@ fn random_access_stops_read_ahead() {
     assert!(reads < 100, "{reads} READs");
 }
 
-#[test]
-fn ranges_of_a_file_are_read_once_except_for_the_first() {
-    const RANGE: u64 = 2_000_000;
-    const READ: u64 = 32_768;
-    const READ_AHEAD: u64 = 261_120;
-    let pattern = RequestPattern::new(READ, 8);
-    let size = 20 * RANGE;
-    let jobs = (10..20).map(|range| {
+/// Length of a READ in the tests of ranges.
+const RANGE_READ: u64 = 32_768;
+
+/// Downloads ranges of a file, each with its own handle. The file ends with the last range. At most
+/// `jobs_max` handles are open at once, with `reads_max` READs each. Returns the server.
+fn read_ranges(ranges: Range<u64>, range_bytes: u64, jobs_max: usize, reads_max: usize) -> Server {
+    let size = ranges.end * range_bytes;
+    let jobs = ranges.map(|range| {
         let task = Task::Download {
             path: text("/file"),
             seed: 1,
             size,
-            start: range * RANGE,
-            closes_after: Some(RANGE / READ),
+            start: range * range_bytes,
+            closes_after: Some(range_bytes / RANGE_READ),
         };
+        let pattern = RequestPattern::new(RANGE_READ, reads_max);
         Job::new(task, pattern, &mut Rng::new(2))
     });
-    let client = Client::new(jobs.collect(), 1);
+    let client = Client::new(jobs.collect(), jobs_max);
     let mut server = Server::new(traits());
     let content = content(1, size as usize);
     server.files.insert(text("/file"), content);
     let mut world = World::new(good(), client, server, 3);
     world.run().expect("the session keeps the invariants");
     assert!(world.client.is_done());
+    world.server
+}
+
+#[test]
+fn ranges_of_a_file_are_read_once_except_for_the_first() {
+    const RANGE: u64 = 2_000_000;
+    const READ_AHEAD: u64 = 261_120;
+    let reads = read_ranges(10..20, RANGE, 1, 8).reads;
     // At the first range, the far half reads ahead from the start of the file and from the range.
-    let at_first_range = (size + 10 * RANGE) / READ_AHEAD;
+    let at_first_range = (20 * RANGE + 10 * RANGE) / READ_AHEAD;
     let ranges = 9 * RANGE / READ_AHEAD;
-    let reads = world.server.reads;
     assert!(reads < at_first_range + 3 * ranges, "{reads} READs");
 }
 
 #[test]
 fn ranges_of_a_file_at_the_same_time_are_read_to_their_ends() {
     const RANGES: u64 = 4;
-    const RANGE: u64 = 640 * 32_768;
-    const READ: u64 = 32_768;
-    let size = RANGES * RANGE;
-    let jobs = (0..RANGES).map(|range| {
-        let task = Task::Download {
-            path: text("/file"),
-            seed: 1,
-            size,
-            start: range * RANGE,
-            closes_after: Some(RANGE / READ),
-        };
-        Job::new(task, RequestPattern::new(READ, 64), &mut Rng::new(2))
-    });
-    let client = Client::new(jobs.collect(), RANGES as usize);
-    let mut server = Server::new(traits());
-    let content = content(1, size as usize);
-    server.files.insert(text("/file"), content);
-    let mut world = World::new(good(), client, server, 3);
-    world.run().expect("the session keeps the invariants");
-    assert!(world.client.is_done());
+    const RANGE: u64 = 640 * RANGE_READ;
+    let read_bytes = read_ranges(0..RANGES, RANGE, RANGES as usize, 64).read_bytes;
     // The client sends 64 READs behind the end of each range but the last. The far half reads these
     // bytes ahead. At CLOSE, the near half passes on the waiting READs, so the server reads the
     // bytes again.
-    let read_bytes = world.server.read_bytes;
-    let bytes_max = size + (RANGES - 1) * 2 * 64 * READ;
+    let bytes_max = RANGES * RANGE + (RANGES - 1) * 2 * 64 * RANGE_READ;
     assert!(read_bytes <= bytes_max, "{read_bytes} bytes");
 }
