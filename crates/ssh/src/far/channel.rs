@@ -305,8 +305,9 @@ async fn fail(mut send: FrameWriter, text: String) {
 /// Time limit for the first message, and for the server to open a channel.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time for which a channel waits for a log-in that is in progress.
-const LOGIN_TIMEOUT: Duration = Duration::from_secs(120);
+/// Maximum time for which a channel waits for a log-in that is in progress. The time limit for the
+/// server's answer to a log-in is shorter.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(200);
 
 /// Time limit for the near half or the server to read the last bytes of a channel.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);

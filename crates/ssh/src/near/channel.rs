@@ -6,7 +6,7 @@ use bytes::Bytes;
 use link::{StreamClass, StreamError};
 use relay::status::OpenTransfer;
 use russh::{ChannelMsg, ChannelReadHalf, server::Handle};
-use tokio::time::timeout;
+use tokio::{sync::Notify, time::timeout, try_join};
 use tracing::debug;
 
 use super::{
@@ -64,24 +64,35 @@ pub(super) async fn serve(
         false => StreamClass::Bulk,
     };
     let name = name(&program);
-    let coded = match is_coded(&program, terminal.is_some()) {
-        true => far.code_channel(&client.relay),
-        false => None,
-    };
-    let first = Channel {
+    let has_coding = is_coded(&program, terminal.is_some());
+    let mut first = Channel {
         token: far.token,
         program,
         terminal,
         environment,
-        coded: coded.as_ref().map(|(number, _)| *number),
+        coded: None,
     };
-    // The far half runs every program that it receives, as soon as the log-in is complete. The
-    // program of a refused channel must therefore not reach the far half.
-    let opened = match login::complete(client, has_agent, &end.handle).await {
-        Ok(_) => open(client, &far, &first, class).await,
-        Err(text) => Err(text),
+    // The far half runs each program that it has received as soon as the log-in is complete. The
+    // program of a refused channel must not run.
+    let may_open = Notify::new();
+    let opening = async {
+        may_open.notified().await;
+        let coded = match has_coding {
+            true => far.code_channel(&client.relay),
+            false => None,
+        };
+        first.coded = coded.as_ref().map(|(number, _)| *number);
+        let opened = open(client, &far, &first, class).await;
+        // A failure must not interrupt the log-in, which further channels use.
+        Ok(opened.map(|opened| (opened, coded)))
     };
-    let (mut send, mut frames) = match opened {
+    let completing = async {
+        login::complete(client, has_agent, &end.handle, &may_open).await?;
+        may_open.notify_one();
+        Ok::<(), String>(())
+    };
+    let opened = try_join!(opening, completing);
+    let ((mut send, mut frames), coded) = match opened.and_then(|(opened, ())| opened) {
         Ok(opened) => opened,
         Err(text) => return end.refuse(&text).await,
     };

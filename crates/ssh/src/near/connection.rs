@@ -140,13 +140,20 @@ async fn open(
 ) -> (OwnedSemaphorePermit, Result<Option<FarHalf>, SessionEnd>) {
     let permit = service.logins.wait(address.ip()).await;
     let listener = &service.listener;
-    let opened = match &listener.target {
-        Some(target) => {
-            let opened = FarHalf::open(relay, target, listener, (address, session), None).await;
-            opened.map(Some)
+    let opened = async {
+        let Some(target) = &listener.target else {
+            return Ok(None);
+        };
+        let memory = &service.memory;
+        let far = FarHalf::open(relay, target, listener, (address, session), memory).await?;
+        // All clients show the reason of a refusal before the key exchange. A server to which the
+        // far gateway has connected within the last hour probably refuses nothing.
+        if !memory.has_server(target) {
+            far.wait_for_server().await?;
         }
-        None => Ok(None),
+        Ok(Some(far))
     };
+    let opened = opened.await;
     (permit, opened)
 }
 

@@ -23,8 +23,9 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tracing::{info, warn};
+use tracing::{Instrument as _, info, warn};
 
+use super::server_memory::ServerMemory;
 use crate::{
     settings::SshListener,
     wire::{
@@ -61,37 +62,48 @@ pub(super) struct FarHalf {
     /// Key of the session's stream. The near half opens the streams of channels beside this stream,
     /// so that they reach the same process of the peer.
     pub(super) stream: StreamKey,
-    /// Coding of the data of channels. `None` disables coding.
-    coding: Option<NegotiatedCoding>,
+    /// Server of the session. `None` until the far gateway trusts its host key.
+    server: watch::Receiver<Option<ConnectedServer>>,
     /// Number of the session at this gateway.
     session: u64,
     /// Number of the next coded channel.
     next_coded: AtomicU32,
     send: AsyncMutex<SendStream>,
-    replies: AsyncMutex<mpsc::Receiver<ToNear>>,
+    replies: AsyncMutex<Replies>,
     end: watch::Receiver<Option<SessionEnd>>,
     banner: Arc<Mutex<String>>,
     reader: JoinHandle<()>,
 }
 
+/// Server to which the far gateway has connected.
+#[derive(Debug)]
+struct ConnectedServer {
+    /// Coding of the data of channels. `None` disables coding.
+    coding: Option<NegotiatedCoding>,
+}
+
+/// Replies of the far half, in the order of the requests.
+#[derive(Debug)]
+struct Replies {
+    received: mpsc::Receiver<ToNear>,
+    /// Number of requests whose replies have not been read yet.
+    unread: usize,
+}
+
 impl FarHalf {
-    /// Opens a session with the server `target`. Returns when the far gateway has connected to the
-    /// server and trusts its host key. The far half receives `request` together with the opening,
-    /// which saves a round trip. [`first_reply`](Self::first_reply) then returns its reply.
+    /// Opens a session with the server `target`. The far gateway then connects to the server.
+    /// Requests can follow at once, and reach the far half together with the opening. If the far
+    /// gateway does not connect, each request fails with the reason.
     ///
     /// # Errors
-    /// The reason why there is no session, as a sentence for the user.
+    /// The reason why no far gateway can be reached, as a sentence for the user.
     pub(super) async fn open(
         relay: &Relay,
         target: &HostPort,
         listener: &SshListener,
         (client, session): (SocketAddr, u64),
-        request: Option<&ToFar>,
+        memory: &Arc<ServerMemory>,
     ) -> Result<Self, SessionEnd> {
-        let refused = |text: String| SessionEnd {
-            reason: EndReason::Unavailable,
-            text,
-        };
         let opened = relay
             .open(
                 wire::SESSION,
@@ -103,11 +115,11 @@ impl FarHalf {
         let (peer, mut send, recv) = opened.map_err(|error| {
             relay.registry().count_refusal();
             warn!(%target, %error, "no session");
-            refused(format!("{target} cannot be reached: {error}"))
+            cannot_reach(target, &error.to_string())
         })?;
         let mut token = Token::default();
-        rand::fill(&mut token).map_err(|_| refused("no random numbers".to_owned()))?;
-        let (offer, mut coding) = relay.offer_coding(peer, &listener.coding).unzip();
+        rand::fill(&mut token).map_err(|_| unavailable("no random numbers".to_owned()))?;
+        let (offer, coding) = relay.offer_coding(peer, &listener.coding).unzip();
         let open = ToFar::Open {
             token,
             target: target.clone(),
@@ -115,101 +127,134 @@ impl FarHalf {
             session,
             coding: offer,
         };
-        let mut frames = FrameReader::new(recv, Bytes::new());
-        let mut start = open.encode().to_vec();
-        if let Some(request) = request {
-            start.extend_from_slice(&request.encode());
+        match timeout(OPEN_TIMEOUT, send.write(open.encode())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(no_stream(target, &error.to_string())),
+            Err(_) => return Err(cannot_reach(target, NO_ANSWER)),
         }
-        let first = async {
-            let sent = send.write(start.into()).await;
-            sent.map_err(|error| WireError::Lost(error.to_string()))?;
-            next_message(&mut frames).await
-        };
-        let first = timeout(OPEN_TIMEOUT, first).await;
-        let lost = |why: String| refused(format!("{target} cannot be reached: {why}"));
-        match first {
-            Ok(Ok(Some(ToNear::Server {
-                fingerprint,
-                cutting,
-            }))) => {
-                if let (Some(coding), Some(cutting)) = (&mut coding, &cutting) {
-                    coding.set_peer_cutting(cutting);
-                }
-                info!(%target, peer = relay.peer_name(peer), fingerprint, "connected");
-            }
-            Ok(Ok(Some(ToNear::Ended { reason, text }))) => {
-                relay.registry().count_refusal();
-                warn!(%target, text, "no session");
-                return Err(SessionEnd { reason, text });
-            }
-            Ok(Ok(Some(_))) => return Err(lost("unexpected reply of the far gateway".to_owned())),
-            Ok(Ok(None)) => return Err(lost("the far gateway ended the stream".to_owned())),
-            // A gateway without this service resets the stream.
-            Ok(Err(error)) => {
-                return Err(lost(format!("no SSH session through the link: {error}")));
-            }
-            Err(_) => return Err(lost("the far gateway does not answer in time".to_owned())),
-        }
-        let (replies, from_reader) = mpsc::channel(REPLIES_MAX);
+        let (replies, received) = mpsc::channel(REPLIES_MAX);
+        let (server, connected) = watch::channel(None);
         let (end, ended) = watch::channel(None);
         let banner = Arc::<Mutex<String>>::default();
+        let stream = send.key();
+        let reader = {
+            let (relay, target) = (relay.clone(), target.clone());
+            let (banner, memory) = (banner.clone(), memory.clone());
+            let mut frames = FrameReader::new(recv, Bytes::new());
+            async move {
+                let ended = match connect(&mut frames, &target, coding).await {
+                    Ok((fingerprint, connected)) => {
+                        let peer = relay.peer_name(peer);
+                        info!(%target, peer, fingerprint, "connected");
+                        memory.store_server(&target);
+                        server.send_replace(Some(connected));
+                        read(&mut frames, &replies, &banner).await
+                    }
+                    Err(failed) => {
+                        relay.registry().count_refusal();
+                        warn!(%target, failed.text, "no session");
+                        memory.forget_server(&target);
+                        failed
+                    }
+                };
+                end.send_replace(Some(ended));
+            }
+        };
         Ok(Self {
             peer,
             token,
             target: target.clone(),
-            stream: send.key(),
-            coding,
+            stream,
+            server: connected,
             session,
             next_coded: AtomicU32::new(0),
             send: AsyncMutex::new(send),
-            replies: AsyncMutex::new(from_reader),
-            end: ended,
-            banner: banner.clone(),
-            reader: tokio::spawn(async move {
-                let ended = read(&mut frames, &replies, &banner).await;
-                end.send_replace(Some(ended));
+            replies: AsyncMutex::new(Replies {
+                received,
+                unread: 0,
             }),
+            end: ended,
+            banner,
+            reader: tokio::spawn(reader.in_current_span()),
         })
     }
 
-    /// Sends a request, and returns the reply.
+    /// Waits until the far gateway has connected to the server and trusts its host key.
+    ///
+    /// # Errors
+    /// The reason why there is no session, as a sentence for the user.
+    pub(super) async fn wait_for_server(&self) -> Result<(), SessionEnd> {
+        let mut server = self.server.clone();
+        tokio::select! {
+            biased;
+            Ok(_) = server.wait_for(Option::is_some) => Ok(()),
+            end = self.wait_for_end() => Err(end),
+        }
+    }
+
+    /// Sends a request, and returns the reply. Discards the unread replies to earlier requests.
     ///
     /// # Errors
     /// The reason why the session has ended.
     pub(super) async fn request(&self, request: &ToFar) -> Result<ToNear, SessionEnd> {
         let mut replies = self.replies.lock().await;
         self.in_time(async {
-            self.send(request).await?;
-            self.next_reply(&mut replies).await
+            self.send(request, &mut replies).await?;
+            loop {
+                let reply = self.next_reply(&mut replies).await?;
+                if replies.unread == 0 {
+                    return Ok(reply);
+                }
+            }
         })
         .await
     }
 
-    /// Returns the reply to the request that was sent with the opening.
+    /// Sends a request. [`reply`](Self::reply) returns its reply.
     ///
     /// # Errors
     /// The reason why the session has ended.
-    pub(super) async fn first_reply(&self) -> Result<ToNear, SessionEnd> {
+    pub(super) async fn send_request(&self, request: &ToFar) -> Result<(), SessionEnd> {
         let mut replies = self.replies.lock().await;
+        self.in_time(self.send(request, &mut replies)).await
+    }
+
+    /// Returns whether a request awaits a call of [`reply`](Self::reply).
+    pub(super) async fn has_unread_reply(&self) -> bool {
+        self.replies.lock().await.unread > 0
+    }
+
+    /// Returns the reply to the oldest request whose reply has not been read.
+    ///
+    /// # Errors
+    /// The reason why the session has ended, or why there is no reply.
+    pub(super) async fn reply(&self) -> Result<ToNear, SessionEnd> {
+        let mut replies = self.replies.lock().await;
+        if replies.unread == 0 {
+            return Err(lost("no request awaits a reply"));
+        }
         self.in_time(self.next_reply(&mut replies)).await
     }
 
-    async fn next_reply(&self, replies: &mut mpsc::Receiver<ToNear>) -> Result<ToNear, SessionEnd> {
+    async fn next_reply(&self, replies: &mut Replies) -> Result<ToNear, SessionEnd> {
         tokio::select! {
             // If a reply and the end have both arrived, the reply is returned.
             biased;
-            reply = replies.recv() => match reply {
-                Some(reply) => Ok(reply),
+            reply = replies.received.recv() => match reply {
+                Some(reply) => {
+                    replies.unread = replies.unread.saturating_sub(1);
+                    Ok(reply)
+                }
                 None => Err(self.wait_for_end().await),
             },
             end = self.wait_for_end() => Err(end),
         }
     }
 
-    async fn in_time(
+    async fn in_time<T>(
         &self,
-        reply: impl Future<Output = Result<ToNear, SessionEnd>>,
-    ) -> Result<ToNear, SessionEnd> {
+        reply: impl Future<Output = Result<T, SessionEnd>>,
+    ) -> Result<T, SessionEnd> {
         timeout(REPLY_TIMEOUT, reply).await.unwrap_or_else(|_| {
             Err(SessionEnd {
                 reason: EndReason::Closed,
@@ -218,18 +263,22 @@ impl FarHalf {
         })
     }
 
-    async fn send(&self, message: &ToFar) -> Result<(), SessionEnd> {
-        let sent = self.send.lock().await.write(message.encode()).await;
+    async fn send(&self, request: &ToFar, replies: &mut Replies) -> Result<(), SessionEnd> {
+        let sent = self.send.lock().await.write(request.encode()).await;
         match sent {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                replies.unread += 1;
+                Ok(())
+            }
             Err(_) => Err(self.wait_for_end().await),
         }
     }
 
     /// Returns the number of a new coded channel, and the coding of its data. Returns `None` if the
-    /// session has no coding.
+    /// session has no coding, or if the far gateway has not connected to the server yet.
     pub(super) fn code_channel(&self, relay: &Relay) -> Option<(u32, StreamCoding)> {
-        let coding = self.coding.as_ref()?;
+        let server = self.server.borrow();
+        let coding = server.as_ref()?.coding.as_ref()?;
         let number = self.next_coded.fetch_add(1, Relaxed);
         let stream = CodedStreamId {
             peer: self.peer,
@@ -260,6 +309,35 @@ impl FarHalf {
 impl Drop for FarHalf {
     fn drop(&mut self) {
         self.reader.abort();
+    }
+}
+
+/// Waits until the far gateway has connected to the server. `coding` is the coding that the near
+/// half has offered. Returns the fingerprint of the server's host key, too.
+///
+/// # Errors
+/// The reason why there is no session, as a sentence for the user.
+async fn connect(
+    frames: &mut FrameReader,
+    target: &HostPort,
+    mut coding: Option<NegotiatedCoding>,
+) -> Result<(String, ConnectedServer), SessionEnd> {
+    match timeout(OPEN_TIMEOUT, next_message(frames)).await {
+        Ok(Ok(Some(ToNear::Server {
+            fingerprint,
+            cutting,
+        }))) => {
+            if let (Some(coding), Some(cutting)) = (&mut coding, &cutting) {
+                coding.set_peer_cutting(cutting);
+            }
+            Ok((fingerprint, ConnectedServer { coding }))
+        }
+        Ok(Ok(Some(ToNear::Ended { reason, text }))) => Err(SessionEnd { reason, text }),
+        Ok(Ok(Some(_))) => Err(cannot_reach(target, "unexpected reply of the far gateway")),
+        Ok(Ok(None)) => Err(cannot_reach(target, "the far gateway ended the stream")),
+        // A gateway without this service resets the stream.
+        Ok(Err(error)) => Err(no_stream(target, &error.to_string())),
+        Err(_) => Err(cannot_reach(target, NO_ANSWER)),
     }
 }
 
@@ -296,6 +374,22 @@ async fn next_message(frames: &mut FrameReader) -> Result<Option<ToNear>, WireEr
     }
 }
 
+fn unavailable(text: String) -> SessionEnd {
+    SessionEnd {
+        reason: EndReason::Unavailable,
+        text,
+    }
+}
+
+fn cannot_reach(target: &HostPort, why: &str) -> SessionEnd {
+    unavailable(format!("{target} cannot be reached: {why}"))
+}
+
+fn no_stream(target: &HostPort, error: &str) -> SessionEnd {
+    let why = format!("no SSH session through the link: {error}");
+    cannot_reach(target, &why)
+}
+
 fn lost(text: &str) -> SessionEnd {
     SessionEnd {
         reason: EndReason::Closed,
@@ -315,8 +409,11 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// factors wait for people.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Maximum number of replies in the queue. Each request has one reply, so more than one reply means
-/// that an earlier request was abandoned.
+/// Reason of a session whose far gateway does not answer.
+const NO_ANSWER: &str = "the far gateway does not answer in time";
+
+/// Maximum number of replies in the queue. Each request has one reply, and at most two requests
+/// await a reply. More replies mean that earlier requests were abandoned.
 const REPLIES_MAX: usize = 4;
 
 /// Maximum length of the server's banner in bytes.

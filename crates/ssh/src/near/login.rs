@@ -9,6 +9,7 @@ use russh::{
     keys::{PublicKey, PublicKeyBase64 as _},
     server::{Auth, Handle},
 };
+use tokio::sync::Notify;
 use tracing::info;
 
 use super::{
@@ -23,25 +24,22 @@ use crate::{
     wire::session::{EndReason, Method, ToFar, ToNear},
 };
 
-/// Answers the request for the methods of a user.
+/// Answers the request for the methods of a user. Clients request the methods first, so a stored
+/// answer of the server saves a round trip.
 pub(super) async fn methods(client: &Client, name: &str) -> Auth {
-    let (far, user, has_requested) = match find_or_open(client, name, true).await {
+    let (far, user) = match far_half(client, name).await {
         Ok(found) => found,
         Err(end) => return refuse(client, end),
     };
-    let reply = if has_requested {
-        far.first_reply().await
-    } else if let Some(methods) = client.memory.find(&far.target, &user) {
-        // Clients request the methods first. A stored answer of the server saves a round trip.
+    if let Some(methods) = client.memory.find(&far.target, &user) {
         let is_partial = false;
         let stored = ToNear::Rejected {
             methods,
             is_partial,
         };
         return conclude(client, &far, Ok(stored), false);
-    } else {
-        far.request(&ToFar::Methods { user: user.clone() }).await
-    };
+    }
+    let reply = far.request(&ToFar::Methods { user: user.clone() }).await;
     if let Ok(ToNear::Rejected { methods, .. }) = &reply {
         client.memory.store(&far.target, &user, methods);
     }
@@ -54,10 +52,10 @@ pub(super) async fn password(client: &Client, name: &str, password: &str) -> Aut
         Ok(found) => found,
         Err(end) => return refuse(client, end),
     };
-    client.login.lock().await.user.clone_from(&user);
+    start_attempt(client, &user).await;
     let password = password.to_owned();
     let reply = far.request(&ToFar::Password { user, password }).await;
-    conclude_attempt(client, &far, reply).await
+    conclude_attempt(client, &far, reply, None).await
 }
 
 /// Relays a log-in in which the server asks questions. `answers` are the answers to the last
@@ -72,7 +70,7 @@ pub(super) async fn interactive(
         Ok(found) => found,
         Err(end) => return refuse(client, end),
     };
-    client.login.lock().await.user.clone_from(&user);
+    start_attempt(client, &user).await;
     let request = match answers {
         Some(answers) => ToFar::Answers { answers },
         None => ToFar::Interactive {
@@ -94,12 +92,22 @@ pub(super) async fn interactive(
                 .map(|(text, is_visible)| (Cow::Owned(text), is_visible))
                 .collect(),
         },
-        reply => conclude_attempt(client, &far, reply).await,
+        reply => conclude_attempt(client, &far, reply, None).await,
     }
+}
+
+/// Stores the user of an attempt without a public key. The attempt ends the earlier offer of a key.
+async fn start_attempt(client: &Client, user: &str) {
+    let mut login = client.login.lock().await;
+    user.clone_into(&mut login.user);
+    login.known_key = None;
 }
 
 /// Asks the server whether it accepts a public key. The client has not proved yet that it has the
 /// private key.
+///
+/// If the gateway remembers the key, the client does not wait for the answer. The server still
+/// decides on the log-in.
 pub(super) async fn key_offered(
     client: &Client,
     name: &str,
@@ -122,14 +130,26 @@ pub(super) async fn key_offered(
         key: key.clone(),
         algorithm: algorithm.clone(),
     };
+    let known = KnownKey {
+        user: name.to_owned(),
+        key: key.clone(),
+        algorithm,
+        to_sign: None,
+    };
+    let is_remembered = client
+        .memory
+        .has_key(&far.target, &login.user, known.digest());
+    if is_remembered && !far.has_unread_reply().await {
+        if let Err(end) = far.send_request(&offered).await {
+            return refuse(client, end);
+        }
+        login.known_key = Some(known);
+        return Auth::Accept;
+    }
     match far.request(&offered).await {
         Ok(ToNear::KeyKnown { to_sign }) if agent::is_login(&to_sign, &login.user, &key) => {
-            login.known_key = Some(KnownKey {
-                user: name.to_owned(),
-                key,
-                algorithm,
-                to_sign,
-            });
+            let to_sign = Some(to_sign);
+            login.known_key = Some(KnownKey { to_sign, ..known });
             Auth::Accept
         }
         reply => conclude(client, &far, reply, true),
@@ -157,19 +177,12 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
     let agent = ways.iter().position(|it| *it == PublicKeyWay::Agent);
     let at_once = &ways[..agent.unwrap_or(ways.len())];
     if !at_once.is_empty() {
-        let ways = at_once.to_vec();
-        let reply = far.request(&ToFar::Proved { ways }).await;
-        match (&reply, agent) {
-            (
-                Ok(ToNear::Rejected {
-                    is_partial: false, ..
-                }),
-                Some(_),
-            ) => {}
-            _ => {
-                drop(login);
-                return conclude_attempt(client, &far, reply).await;
-            }
+        let proof = prove(&far, &known, at_once.to_vec()).await;
+        let may_retry = matches!(&proof, Ok(proof) if proof.is_key_accepted && proof.is_rejected());
+        if agent.is_none() || !may_retry {
+            drop(login);
+            let reply = proof.map(|it| it.reply);
+            return conclude_attempt(client, &far, reply, Some(&known)).await;
         }
         // The rejected attempt has ended the earlier offer, so the key is offered again.
         let offered = ToFar::Offered {
@@ -181,6 +194,7 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
             Ok(ToNear::KeyKnown { to_sign })
                 if agent::is_login(&to_sign, &login.user, &known.key) =>
             {
+                let to_sign = Some(to_sign);
                 login.known_key = Some(KnownKey { to_sign, ..known });
             }
             reply => return conclude(client, &far, reply, true),
@@ -191,7 +205,8 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
 }
 
 /// Completes the log-in at the server before the first program starts. `has_agent` states whether
-/// the client forwards its agent.
+/// the client forwards its agent. If the far half may receive the program before the log-in is
+/// complete, notifies `may_open`.
 ///
 /// # Errors
 /// The reason why the log-in is impossible, as a sentence for the user.
@@ -199,28 +214,36 @@ pub(super) async fn complete(
     client: &Client,
     has_agent: bool,
     handle: &Handle,
-) -> Result<Arc<FarHalf>, String> {
+    may_open: &Notify,
+) -> Result<(), String> {
     if let Some(end) = client.refused() {
         return Err(end.text);
     }
     let far = client.far_half().ok_or("the session has no server")?;
     let mut login = client.login.lock().await;
     if login.deferred.is_empty() {
-        return Ok(far);
+        return Ok(());
     }
+    let later = login.deferred.iter().copied();
+    let ways: Vec<_> = later.filter(|it| *it != PublicKeyWay::Agent).collect();
     let mut why = "the gateway can log in only with your agent, which you do not forward; \
                    run ssh, sftp or scp with -A"
         .to_owned();
     let mut is_rejected = false;
-    if has_agent && let Some(known) = login.known_key.take() {
-        match agent::sign(handle, &known.key, &known.to_sign, &known.algorithm).await {
+    if has_agent && let Some(mut known) = login.known_key.take() {
+        match sign(&far, &login.user, &mut known, handle).await {
             Ok(signature) => {
+                if ways.is_empty() {
+                    // If the server rejects the signature, the session has no other way to log in,
+                    // and the far half never starts the program.
+                    may_open.notify_one();
+                }
                 let reply = far.request(&ToFar::Signature { signature }).await;
                 match reply.map_err(|end| end.text)? {
                     ToNear::Authenticated => {
                         login.deferred.clear();
-                        log_success(client, &far, &login.user);
-                        return Ok(far);
+                        log_success(client, &far, &login.user, Some(&known));
+                        return Ok(());
                     }
                     ToNear::Rejected {
                         is_partial: true, ..
@@ -235,25 +258,32 @@ pub(super) async fn complete(
                     }
                 }
             }
-            Err(error) => {
-                why = error;
+            Err(SigningFailure::KeyRejected) => {
+                why = KEY_REJECTED.to_owned();
+                is_rejected = true;
+            }
+            Err(SigningFailure::NoSignature(text)) => {
+                why = text;
                 login.known_key = Some(known);
             }
         }
     }
-    let later = login.deferred.iter().copied();
-    let ways: Vec<_> = later.filter(|it| *it != PublicKeyWay::Agent).collect();
-    if !ways.is_empty() {
-        let reply = far.request(&ToFar::Proved { ways }).await;
-        if reply.map_err(|end| end.text)? == ToNear::Authenticated {
+    if !ways.is_empty()
+        && let Some(known) = login.known_key.take()
+    {
+        let proof = prove(&far, &known, ways).await.map_err(|end| end.text)?;
+        if proof.reply == ToNear::Authenticated {
             login.deferred.clear();
-            log_success(client, &far, &login.user);
-            return Ok(far);
+            log_success(client, &far, &login.user, Some(&known));
+            return Ok(());
         }
-        login.known_key = None;
+        if !proof.is_key_accepted {
+            why = KEY_REJECTED.to_owned();
+        }
         is_rejected = true;
     }
     if is_rejected {
+        client.memory.forget(&far.target, &login.user);
         let user = login.user.escape_debug().to_string();
         let server = far.target.to_string();
         // The limit applies to the next connection of the client.
@@ -269,20 +299,96 @@ pub(super) async fn user(client: &Client) -> String {
     client.login.lock().await.user.escape_debug().to_string()
 }
 
+/// Result of a log-in by a key of the far gateway.
+struct Proof {
+    /// Whether the server accepts the client's key.
+    is_key_accepted: bool,
+    /// Reply to the log-in, or the rejection of the client's key.
+    reply: ToNear,
+}
+
+impl Proof {
+    /// Returns whether the server has accepted nothing.
+    fn is_rejected(&self) -> bool {
+        matches!(
+            self.reply,
+            ToNear::Rejected {
+                is_partial: false,
+                ..
+            }
+        )
+    }
+}
+
+/// Lets the far half log in by one of `ways`. The client has proved that it has the private key of
+/// `known`.
+///
+/// # Errors
+/// The reason why the session has ended.
+async fn prove(
+    far: &FarHalf,
+    known: &KnownKey,
+    ways: Vec<PublicKeyWay>,
+) -> Result<Proof, SessionEnd> {
+    let proved = ToFar::Proved { ways };
+    if known.to_sign.is_some() {
+        return Ok(Proof {
+            is_key_accepted: true,
+            reply: far.request(&proved).await?,
+        });
+    }
+    far.send_request(&proved).await?;
+    let offered = far.reply().await?;
+    let reply = far.reply().await?;
+    Ok(match offered {
+        ToNear::KeyKnown { .. } => Proof {
+            is_key_accepted: true,
+            reply,
+        },
+        rejection => Proof {
+            is_key_accepted: false,
+            reply: rejection,
+        },
+    })
+}
+
+/// Reason why there is no signature for a log-in.
+enum SigningFailure {
+    /// The server does not accept the key.
+    KeyRejected,
+    /// The client's agent does not sign. The text is a sentence for the user.
+    NoSignature(String),
+}
+
+/// Requests the signature for the log-in of `user` from the client's agent.
+async fn sign(
+    far: &FarHalf,
+    user: &str,
+    known: &mut KnownKey,
+    handle: &Handle,
+) -> Result<Bytes, SigningFailure> {
+    let to_sign = match &known.to_sign {
+        Some(to_sign) => to_sign.clone(),
+        None => match far.reply().await {
+            Ok(ToNear::KeyKnown { to_sign }) if agent::is_login(&to_sign, user, &known.key) => {
+                known.to_sign.insert(to_sign).clone()
+            }
+            Ok(ToNear::Rejected { .. }) => return Err(SigningFailure::KeyRejected),
+            Ok(_) => {
+                let text = "unexpected reply of the far gateway".to_owned();
+                return Err(SigningFailure::NoSignature(text));
+            }
+            Err(end) => return Err(SigningFailure::NoSignature(end.text)),
+        },
+    };
+    let signed = agent::sign(handle, &known.key, &to_sign, &known.algorithm).await;
+    signed.map_err(SigningFailure::NoSignature)
+}
+
 /// Returns the far half of the session and the user name at the server. If the client names its
 /// server, the first call opens the session.
 async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String), SessionEnd> {
-    let (far, user, _) = find_or_open(client, name, false).await?;
-    Ok((far, user))
-}
-
-/// Does the same as [`far_half`]. If `requests_methods` is true and the methods of the user are not
-/// stored, the opening carries the request for them. The last value states whether it does.
-async fn find_or_open(
-    client: &Client,
-    name: &str,
-    requests_methods: bool,
-) -> Result<(Arc<FarHalf>, String, bool), SessionEnd> {
+    client.has_requested.send_replace(true);
     if let Some(end) = client.refused() {
         return Err(end);
     }
@@ -298,7 +404,7 @@ async fn find_or_open(
         let far = client.far_half();
         let far = far.ok_or_else(|| unavailable("the session has no server"))?;
         return match user_at(name, target) {
-            Ok(user) => Ok((far, user.to_owned(), false)),
+            Ok(user) => Ok((far, user.to_owned())),
             Err(other) => Err(unavailable(&format!(
                 "this listener leads only to {target}, and not to {other}: name {target} as the \
                  server, or use a listener without a target"
@@ -311,19 +417,16 @@ async fn find_or_open(
     })?;
     if let Some(far) = client.far_half() {
         return match far.target == named.server {
-            true => Ok((far, named.user.to_owned(), false)),
+            true => Ok((far, named.user.to_owned())),
             false => Err(unavailable("a connection has one server")),
         };
     }
-    let (server, user) = (&named.server, named.user.to_owned());
-    let requests = requests_methods && client.memory.find(server, &user).is_none();
-    let request = requests.then(|| ToFar::Methods { user: user.clone() });
     let names = (client.address, client.session);
     let (relay, listener) = (&client.relay, &client.listener);
-    let opened = FarHalf::open(relay, server, listener, names, request.as_ref()).await?;
+    let opened = FarHalf::open(relay, &named.server, listener, names, &client.memory).await?;
     let far = Arc::new(opened);
     client.far.send_replace(Some(far.clone()));
-    Ok((far, user, requests))
+    Ok((far, named.user.to_owned()))
 }
 
 /// Refuses a client with a sentence.
@@ -342,11 +445,13 @@ fn limit_end(reached: ReachedLimit) -> SessionEnd {
     }
 }
 
-/// Translates the reply to an attempt to log in, and counts a failure.
+/// Translates the reply to an attempt to log in, and counts a failure. `key` is the client's key if
+/// the attempt used a key.
 async fn conclude_attempt(
     client: &Client,
     far: &FarHalf,
     reply: Result<ToNear, SessionEnd>,
+    key: Option<&KnownKey>,
 ) -> Auth {
     let user = client.login.lock().await.user.clone();
     if !matches!(reply, Ok(ToNear::Authenticated)) {
@@ -354,7 +459,7 @@ async fn conclude_attempt(
         client.memory.forget(&far.target, &user);
     }
     match &reply {
-        Ok(ToNear::Authenticated) => log_success(client, far, &user),
+        Ok(ToNear::Authenticated) => log_success(client, far, &user, key),
         Ok(ToNear::Rejected {
             is_partial: false, ..
         }) => {
@@ -410,7 +515,14 @@ fn conclude(
     }
 }
 
-fn log_success(client: &Client, far: &FarHalf, user: &str) {
+/// Logs a log-in, and remembers its key.
+fn log_success(client: &Client, far: &FarHalf, user: &str, key: Option<&KnownKey>) {
+    if let Some(key) = key {
+        client.memory.store_key(&far.target, user, key.digest());
+    }
     let peer = client.relay.peer_name(far.peer);
     info!(user = %user.escape_debug(), server = %far.target, peer, "logged in");
 }
+
+/// Reason of a log-in whose key the server has accepted before.
+const KEY_REJECTED: &str = "the server no longer accepts your key";

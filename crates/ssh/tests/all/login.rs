@@ -1,18 +1,13 @@
 //! Host keys, log-ins and refusals.
 
-use std::{
-    io::{self, Read as _, Write as _},
-    os::unix::net::{UnixListener, UnixStream},
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{io, path::Path};
 
 use ssh::PublicKeyWay;
 
-use crate::common::{World, assert_success, errors, free_address, read, run_async, run_async_with};
+use crate::{
+    agent::Agent,
+    common::{World, assert_success, errors, free_address, read, run_async, run_async_with},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_sees_the_host_key_of_the_gateway() {
@@ -262,7 +257,7 @@ async fn the_agent_of_the_client_signs_the_log_in_at_the_server() {
 async fn a_command_whose_log_in_failed_does_not_run_after_a_later_log_in() {
     let world = World::with(|it| it.listener.public_key = vec![PublicKeyWay::Agent]).await;
     let agent = Agent::start(&world);
-    let refusing = agent.refuse_once(&world);
+    let refusing = agent.refuse_once(&world, false);
     let control = format!("ControlPath={}", world.path("control").display());
     let ssh = |options: &[&str], command: &str| {
         let mut ssh = std::process::Command::new("ssh");
@@ -365,97 +360,6 @@ fn replace_client_key(world: &World, algorithm: &str) {
     keygen.args(["-q", "-N", "", "-t", algorithm, "-f"]);
     assert_success(&crate::common::run(keygen.arg(world.path("id"))));
     std::fs::copy(world.path("id.pub"), world.path("authorized_keys")).expect("copied");
-}
-
-/// An agent with the client's key. Dropping the value ends the agent.
-struct Agent {
-    process: std::process::Child,
-    socket: std::path::PathBuf,
-}
-
-impl Agent {
-    fn start(world: &World) -> Self {
-        let socket = world.path("agent");
-        let process = std::process::Command::new("ssh-agent")
-            .arg("-D")
-            .arg("-a")
-            .arg(&socket)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .expect("ssh-agent is installed");
-        let deadline = std::time::Instant::now() + crate::common::TIMEOUT;
-        while !socket.exists() {
-            assert!(std::time::Instant::now() < deadline, "no agent");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        let mut add = std::process::Command::new("ssh-add");
-        add.arg("-q")
-            .arg(world.path("id"))
-            .env("SSH_AUTH_SOCK", &socket);
-        assert_success(&crate::common::run(&mut add));
-        Self { process, socket }
-    }
-
-    /// Starts an agent that lists no keys, refuses the first signature after half a second, and
-    /// passes on further requests for signatures. Returns its socket.
-    fn refuse_once(&self, world: &World) -> std::path::PathBuf {
-        let path = world.path("refusing_agent");
-        let listener = UnixListener::bind(&path).expect("a new socket");
-        let agent = self.socket.clone();
-        let signatures = Arc::new(AtomicUsize::new(0));
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let (agent, signatures) = (agent.clone(), signatures.clone());
-                std::thread::spawn(move || answer_requests(client, &agent, &signatures));
-            }
-        });
-        path
-    }
-}
-
-/// Answers the requests of one connection to an agent.
-fn answer_requests(
-    mut client: UnixStream,
-    agent: &Path,
-    signatures: &AtomicUsize,
-) -> io::Result<()> {
-    loop {
-        let request = read_message(&mut client)?;
-        let reply = match request[0] {
-            11 => vec![12, 0, 0, 0, 0],
-            13 if signatures.fetch_add(1, Ordering::Relaxed) > 0 => {
-                let mut agent = UnixStream::connect(agent)?;
-                write_message(&mut agent, &request)?;
-                read_message(&mut agent)?
-            }
-            13 => {
-                std::thread::sleep(std::time::Duration::from_millis(500));
-                vec![5]
-            }
-            _ => vec![5],
-        };
-        write_message(&mut client, &reply)?;
-    }
-}
-
-fn read_message(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let mut message = vec![0; u32::from_be_bytes(length) as usize];
-    stream.read_exact(&mut message)?;
-    Ok(message)
-}
-
-fn write_message(stream: &mut UnixStream, message: &[u8]) -> io::Result<()> {
-    stream.write_all(&(message.len() as u32).to_be_bytes())?;
-    stream.write_all(message)
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
     reason = "plays the clients and servers around two gateways"
 )]
 
+mod agent;
 mod coding;
 mod common;
 mod exec;
@@ -13,5 +14,6 @@ mod odd_servers;
 mod own_server;
 mod password;
 mod raw_sftp;
+mod repeated_login;
 mod sftp;
 mod slow_servers;
