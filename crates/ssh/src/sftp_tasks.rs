@@ -1,6 +1,6 @@
 //! State that the tasks of one half of an SFTP session share. There is one task for each direction
 //! of the SSH channel, and one for each direction of the stream between the gateways. The near half
-//! has a further task for the time.
+//! has further tasks for the time, and for the end of the client's requests.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +20,8 @@ pub(crate) enum SftpTask {
     StreamWriter,
     /// Passes the current time to the session. The far half has no such task.
     Clock,
+    /// Waits for the end of the client's requests. The far half has no such task.
+    End,
 }
 
 /// State that the tasks of one half share. Each change of the state wakes the tasks.
@@ -27,14 +29,14 @@ pub(crate) enum SftpTask {
 pub(crate) struct TaskState<S> {
     state: Mutex<S>,
     /// Notification of each task, in the order of [`SftpTask`].
-    changes: [Notify; 5],
+    changes: [Notify; 6],
 }
 
 impl<S> TaskState<S> {
     pub(crate) fn new(state: S) -> Self {
         Self {
             state: Mutex::new(state),
-            changes: [(); 5].map(|()| Notify::new()),
+            changes: [(); 6].map(|()| Notify::new()),
         }
     }
 

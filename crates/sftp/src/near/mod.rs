@@ -291,6 +291,12 @@ impl SftpNear {
         self.outbox.pending() > 0 || self.waiting() > 0
     }
 
+    /// Returns whether the far half owes the client nothing: each request of the client has an
+    /// answer, and the server has confirmed all WRITEs. The result is false before VERSION.
+    pub fn is_settled(&self) -> bool {
+        self.phase == Phase::Ready && self.outbox.is_settled() && self.waiting() == 0
+    }
+
     /// Ends the session, and reports the end of all open transfers.
     pub fn end(&mut self, reason: &str) {
         self.names.clear();

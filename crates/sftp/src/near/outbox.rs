@@ -142,6 +142,17 @@ impl Outbox {
         self.requests.len()
     }
 
+    /// Returns whether no request affects the client any more. A CLOSE without a request id is such
+    /// a request, because its handle has no unconfirmed WRITE.
+    pub(super) fn is_settled(&self) -> bool {
+        self.requests.values().all(|request| {
+            matches!(
+                request,
+                PendingRequest::Close { id: None, .. } | PendingRequest::Prepared { .. }
+            )
+        })
+    }
+
     /// Returns the memory in bytes of the messages for the far half.
     pub(super) fn to_far_bytes(&self) -> usize {
         self.to_far_bytes

@@ -304,6 +304,50 @@ fn reads_are_answered_from_read_ahead_in_any_size() {
 }
 
 #[test]
+fn session_is_settled_without_the_confirmation_of_an_early_close() {
+    let mut fixture = Fixture::held();
+    assert!(fixture.near.is_settled());
+    fixture.open(OpenFlags::READ, "h");
+    let handle = fixture.open(OpenFlags::WRITE, "w");
+    assert!(fixture.near.is_settled());
+    let read = fixture.send_read(0, 5);
+    assert!(!fixture.near.is_settled(), "the READ waits for read-ahead");
+    let close = fixture.request(&Request::Close { handle: "h".into() });
+    assert_eq!(fixture.answers(), [ok(close)]);
+    let Some(ToFar::StopReadAhead { .. }) = fixture.near.next_far_message() else {
+        panic!("the read-ahead stops");
+    };
+    let Some(ToFar::Request { request, .. }) = fixture.near.next_far_message() else {
+        panic!("READ is passed on");
+    };
+    assert!(!fixture.near.is_settled(), "the READ has no answer");
+    fixture.reply(request, Response::Status(Status::eof()));
+    assert_eq!(fixture.answers(), [eof(read)]);
+    assert!(fixture.near.is_settled(), "only CLOSE has no confirmation");
+    assert!(matches!(
+        fixture.near.next_far_message(),
+        Some(ToFar::Close { .. })
+    ));
+    let (_, request) = fixture.send_write("w");
+    assert!(!fixture.near.is_settled(), "the WRITE is not confirmed");
+    let request = request.expect("the WRITE is passed on");
+    fixture.receive(ToNear::Written { request });
+    assert!(fixture.near.is_settled());
+    fixture.request(&Request::Close { handle: "w".into() });
+    let Some(ToFar::Close {
+        request,
+        handle: it,
+    }) = fixture.near.next_far_message()
+    else {
+        panic!("CLOSE is passed on");
+    };
+    assert_eq!(it, handle);
+    assert!(!fixture.near.is_settled(), "CLOSE may report a failure");
+    fixture.reply(request, Response::Status(Status::ok()));
+    assert!(fixture.near.is_settled());
+}
+
+#[test]
 fn repeated_read_at_the_end_of_the_file_is_passed_on() {
     let mut fixture = Fixture::held();
     let handle = fixture.open(OpenFlags::READ, "h");

@@ -128,6 +128,10 @@ pub(super) async fn serve(
     match ended {
         ChannelEnd::Far => send.finish(),
         ChannelEnd::Client => close(&mut send, close_timeout).await,
+        ChannelEnd::Settled => {
+            end.succeed().await;
+            close(&mut send, close_timeout).await;
+        }
         ChannelEnd::Failed(text) => {
             send.stream().reset(CANCELLED);
             end.refuse(&text).await;

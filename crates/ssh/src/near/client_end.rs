@@ -26,6 +26,8 @@ use crate::{
 pub(super) enum ChannelEnd {
     /// The client has closed the channel, or is gone.
     Client,
+    /// The client has ended its SFTP requests, and has all answers.
+    Settled,
     /// The far half has closed the channel. All output of the channel has reached the client.
     Far,
     /// The link or the server is lost, or the far half cannot open the channel. The text is a
@@ -173,6 +175,17 @@ impl ClientEnd {
             return Ok(());
         }
         self.write_error(Bytes::from(banner)).await
+    }
+
+    /// Ends the channel as the server's program ends after the last request.
+    pub(super) async fn succeed(&self) {
+        let end = async {
+            self.write.exit_status(0).await?;
+            self.write.eof().await?;
+            self.write.close().await
+        };
+        // The client may be gone, or may not read.
+        let _ = timeout(SAY_TIMEOUT, end).await;
     }
 
     /// Ends the channel with a sentence and a failure, and logs the sentence.

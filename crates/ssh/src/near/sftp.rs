@@ -6,7 +6,7 @@ use std::{future::pending, sync::Arc};
 use bytes::Bytes;
 use relay::session_memory::{MemoryShare, SessionMemory};
 use russh::{ChannelMsg, ChannelReadHalf};
-use sftp::{EncodedMessage, NearSettings, SftpError, SftpNear, SharedFiles, ToNear};
+use sftp::{EarlyReplies, EncodedMessage, NearSettings, SftpError, SftpNear, SharedFiles, ToNear};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -113,10 +113,11 @@ impl<'a> SftpChannel<'a> {
             end = self.write_client() => end,
             end = self.write_far(send) => end,
             end = self.pass_time() => end,
+            end = self.wait_for_end() => end,
             () = self.client.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
             () = self.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
         };
-        if matches!(end, ChannelEnd::Client) {
+        if matches!(end, ChannelEnd::Client | ChannelEnd::Settled) {
             // The gateway may have answered these requests early.
             while let Some(message) = self.next_far_message() {
                 send.queue_sftp(message);
@@ -124,7 +125,7 @@ impl<'a> SftpChannel<'a> {
         }
         let mut state = self.state.lock();
         let reason = match &end {
-            ChannelEnd::Client => "the client has closed the channel",
+            ChannelEnd::Client | ChannelEnd::Settled => "the client has closed the channel",
             ChannelEnd::Far => "the server has closed the channel",
             ChannelEnd::Failed(text) => text,
         };
@@ -269,6 +270,19 @@ impl<'a> SftpChannel<'a> {
         }
     }
 
+    /// Waits until the client has ended its requests and has all answers. The client then no longer
+    /// needs the server's program.
+    async fn wait_for_end(&self) -> ChannelEnd {
+        if self.client.early() == EarlyReplies::Off {
+            return pending().await;
+        }
+        let is_over = |state: &State| {
+            state.has_client_ended && state.is_written && state.session.is_settled()
+        };
+        self.state.wait_until(SftpTask::End, is_over).await;
+        ChannelEnd::Settled
+    }
+
     /// Waits until the operator stops a transfer.
     async fn wait_for_stop(&self) {
         let stops = self.state.lock().transfers.stops();
@@ -284,8 +298,11 @@ impl<'a> SftpChannel<'a> {
             state.record_download_wait();
             bytes
         };
-        self.state
-            .wake(&[SftpTask::ChannelReader, SftpTask::StreamReader]);
+        self.state.wake(&[
+            SftpTask::ChannelReader,
+            SftpTask::StreamReader,
+            SftpTask::End,
+        ]);
         bytes
     }
 

@@ -252,6 +252,38 @@ async fn the_close_of_a_file_reaches_the_server_after_the_last_confirmation() {
     assert!(confirmed <= closed, "{events:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_with_the_last_confirmation_and_not_with_the_program() {
+    let events = Events::new();
+    let world = world(SlowServer::new(&events, Some(Duration::from_secs(1)))).await;
+    let (_client, mut channel) = write_file(&world, false).await;
+    channel.eof().await.expect("open");
+    let mut status = None;
+    let end = async {
+        while let Some(message) = channel.wait().await {
+            if let ChannelMsg::ExitStatus { exit_status } = message {
+                status = Some(exit_status);
+            }
+        }
+    };
+    // The program of this server never ends.
+    timeout(TIMEOUT, end).await.expect("the channel ends");
+    assert_eq!(status, Some(0));
+    assert_eq!(events.count(Event::Confirmed), WRITES as usize);
+    events.wait(Event::ChannelClosed, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_early_replies_a_session_ends_with_the_program() {
+    let events = Events::new();
+    let server = SlowServer::new(&events, Some(Duration::ZERO));
+    let world = own_server::world(server, |it| it.listener.early = EarlyReplies::Off).await;
+    let (_client, mut channel) = write_file(&world, false).await;
+    channel.eof().await.expect("open");
+    let end = async { while channel.wait().await.is_some() {} };
+    assert!(timeout(Duration::from_secs(1), end).await.is_err());
+}
+
 #[tokio::test]
 async fn a_server_that_never_confirms_holds_its_channel_for_30_seconds() {
     let events = Events::new();
