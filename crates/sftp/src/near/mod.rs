@@ -24,7 +24,7 @@ mod tests;
 mod writes;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -117,6 +117,9 @@ pub struct SftpNear {
     changes: u64,
     /// Files that may have a read-ahead, by the numbers of their handles.
     read_ahead: BTreeSet<u64>,
+    /// Files that the client has closed while READs wait for read-ahead, by the numbers of their
+    /// handles. The value is the id of a CLOSE that has no answer yet.
+    closing: BTreeMap<u64, Option<u32>>,
     listings: Listings,
     prepared: Prepared,
     early_opens: EarlyOpens,
@@ -152,6 +155,7 @@ impl SftpNear {
             unconfirmed_bytes: 0,
             changes: 0,
             read_ahead: BTreeSet::new(),
+            closing: BTreeMap::new(),
             listings: Listings::default(),
             prepared: Prepared::default(),
             early_opens: EarlyOpens::default(),
@@ -216,7 +220,7 @@ impl SftpNear {
                     outbox,
                     ..
                 } = self;
-                match handles.get_mut(&handle).map(|open| &mut open.access) {
+                let received = match handles.get_mut(&handle).map(|open| &mut open.access) {
                     Some(Access::File(file)) => file.arrived(run, data, outbox),
                     Some(Access::Folder(folder)) => {
                         listings.add(handle, &data);
@@ -224,13 +228,19 @@ impl SftpNear {
                     }
                     // The client has closed the handle in the meantime.
                     _ => Ok(()),
-                }
+                };
+                self.close_if_read(handle);
+                received
             }
             ToNear::ReadAheadEnd {
                 handle,
                 run,
                 packet,
-            } => self.receive_end(handle, run, packet),
+            } => {
+                let received = self.receive_end(handle, run, packet);
+                self.close_if_read(handle);
+                received
+            }
         }
     }
 
@@ -336,13 +346,39 @@ impl SftpNear {
                 file.stop(&mut self.outbox);
             }
         }
+        self.close_stopped_files();
         self.outbox.mark_change();
     }
 
     /// Prepares the next request, which may change a path, but no bytes of a file.
     fn begin_path_change(&mut self) {
         self.drop_prepared();
+        self.close_stopped_files();
         self.outbox.mark_path_change();
+    }
+
+    /// Sends the CLOSE of each file that the client has closed. Some servers refuse to change the
+    /// path of an open file.
+    fn close_stopped_files(&mut self) {
+        for (handle, id) in std::mem::take(&mut self.closing) {
+            if let Some(open) = self.handles.get_mut(&handle)
+                && let Access::File(file) = &mut open.access
+                && file.waiting() > 0
+            {
+                file.stop(&mut self.outbox);
+            }
+            self.send_close(handle, id);
+        }
+    }
+
+    /// Sends the CLOSE of a file that the client has closed, if no READ waits any more.
+    fn close_if_read(&mut self, handle: u64) {
+        let open = self.handles.get(&handle);
+        if open.is_some_and(|open| open.waiting() == 0)
+            && let Some(id) = self.closing.remove(&handle)
+        {
+            self.send_close(handle, id);
+        }
     }
 
     /// Returns the window for a new read-ahead of a file, or 0 if no read-ahead may start.

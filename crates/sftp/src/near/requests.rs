@@ -225,7 +225,6 @@ impl SftpNear {
         let Some(handle) = self.names.remove(&name) else {
             return Ok(Handling::Relay);
         };
-        self.read_ahead.remove(&handle);
         if self.writes(handle).is_some() {
             // Some servers make written bytes visible only at CLOSE.
             self.begin_change();
@@ -237,6 +236,7 @@ impl SftpNear {
             ..
         } = self;
         let open = handles.get_mut(&handle).expect("each name has a handle");
+        let mut is_read = true;
         let is_read_only = match &mut open.access {
             Access::File(file) => {
                 match file.close() {
@@ -246,11 +246,7 @@ impl SftpNear {
                     }
                     None => {}
                 }
-                if file.waiting() > 0 {
-                    // The waiting READs are passed on, so that the server answers them before
-                    // CLOSE.
-                    file.stop(outbox);
-                }
+                is_read = file.waiting() == 0;
                 true
             }
             Access::Folder(folder) => {
@@ -263,24 +259,36 @@ impl SftpNear {
             Access::Writable(_) => false,
         };
         let is_early = is_read_only && self.settings.early != EarlyReplies::Off;
-        let pending = PendingRequest::Close {
-            id: (!is_early).then_some(id),
-            handle,
-        };
-        let request = outbox.register(pending);
-        outbox.send(ToFar::Close { request, handle });
         if is_early {
-            outbox.reply_status(id, &Status::ok());
-            let open = handles.remove(&handle).expect("the handle is open");
-            if open.is_transfer() {
-                let outcome = match open.failure() {
-                    Some(packet) => outcome(packet),
-                    None => Ok(()),
-                };
-                outbox.report(TransferEvent::Finished { handle, outcome });
-            }
+            self.outbox.reply_status(id, &Status::ok());
+        }
+        let id = (!is_early).then_some(id);
+        if is_read {
+            self.send_close(handle, id);
+        } else {
+            // The READs came before CLOSE, so the server answers them before CLOSE.
+            self.closing.insert(handle, id);
         }
         Ok(Handling::Done)
+    }
+
+    /// Passes on a CLOSE. `id` is `None` if the client already has the answer.
+    pub(super) fn send_close(&mut self, handle: u64, id: Option<u32>) {
+        self.read_ahead.remove(&handle);
+        let pending = PendingRequest::Close { id, handle };
+        let request = self.outbox.register(pending);
+        self.outbox.send(ToFar::Close { request, handle });
+        if id.is_none()
+            && let Some(open) = self.handles.remove(&handle)
+            && open.is_transfer()
+        {
+            let outcome = match open.failure() {
+                Some(packet) => outcome(packet),
+                None => Ok(()),
+            };
+            let finished = TransferEvent::Finished { handle, outcome };
+            self.outbox.report(finished);
+        }
     }
 
     fn read(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {

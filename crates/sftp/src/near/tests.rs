@@ -307,21 +307,18 @@ fn reads_are_answered_from_read_ahead_in_any_size() {
 fn session_is_settled_without_the_confirmation_of_an_early_close() {
     let mut fixture = Fixture::held();
     assert!(fixture.near.is_settled());
-    fixture.open(OpenFlags::READ, "h");
+    let read_handle = fixture.open(OpenFlags::READ, "h");
     let handle = fixture.open(OpenFlags::WRITE, "w");
     assert!(fixture.near.is_settled());
     let read = fixture.send_read(0, 5);
-    assert!(!fixture.near.is_settled(), "the READ waits for read-ahead");
     let close = fixture.request(&Request::Close { handle: "h".into() });
     assert_eq!(fixture.answers(), [ok(close)]);
-    let Some(ToFar::StopReadAhead { .. }) = fixture.near.next_far_message() else {
-        panic!("the read-ahead stops");
-    };
-    let Some(ToFar::Request { request, .. }) = fixture.near.next_far_message() else {
-        panic!("READ is passed on");
-    };
-    assert!(!fixture.near.is_settled(), "the READ has no answer");
-    fixture.reply(request, Response::Status(Status::eof()));
+    assert!(!fixture.near.is_settled(), "the READ waits for read-ahead");
+    fixture.receive(ToNear::ReadAheadEnd {
+        handle: read_handle,
+        run: 0,
+        packet: without_id(Response::Status(Status::eof())),
+    });
     assert_eq!(fixture.answers(), [eof(read)]);
     assert!(fixture.near.is_settled(), "only CLOSE has no confirmation");
     assert!(matches!(
@@ -345,6 +342,48 @@ fn session_is_settled_without_the_confirmation_of_an_early_close() {
     assert!(!fixture.near.is_settled(), "CLOSE may report a failure");
     fixture.reply(request, Response::Status(Status::ok()));
     assert!(fixture.near.is_settled());
+}
+
+#[test]
+fn reads_that_wait_at_close_are_answered_from_read_ahead() {
+    let mut fixture = Fixture::held();
+    let handle = fixture.open(OpenFlags::READ, "h");
+    let reads = [fixture.send_read(0, 4), fixture.send_read(4, 4)];
+    let close = fixture.request(&Request::Close { handle: "h".into() });
+    assert_eq!(fixture.answers(), [ok(close)]);
+    assert_eq!(fixture.near.next_far_message(), None);
+    for (read, text) in reads.into_iter().zip(["0123", "4567"]) {
+        let data = Bytes::from(text);
+        fixture.receive(ToNear::ReadAhead {
+            handle,
+            run: 0,
+            data: data.clone().into(),
+        });
+        assert_eq!(fixture.answers(), [(read, Response::Data(data.into()))]);
+    }
+    let message = fixture.near.next_far_message();
+    assert!(matches!(message, Some(ToFar::Close { handle: it, .. }) if it == handle));
+    let outcome = Ok(());
+    let finished = TransferEvent::Finished { handle, outcome };
+    assert_eq!(fixture.events().last(), Some(&finished));
+}
+
+#[test]
+fn close_reaches_the_server_before_a_later_change_of_a_path() {
+    let mut fixture = Fixture::held();
+    fixture.open(OpenFlags::READ, "h");
+    fixture.send_read(0, 4);
+    fixture.request(&Request::Close { handle: "h".into() });
+    let path = Bytes::from("/file");
+    fixture.request(&Request::Remove { path });
+    let messages: Vec<_> = std::iter::from_fn(|| fixture.near.next_far_message()).collect();
+    let [stop, read, close, remove] = &messages[..] else {
+        panic!("{messages:?}");
+    };
+    assert!(matches!(stop, ToFar::StopReadAhead { .. }), "{stop:?}");
+    assert!(matches!(read, ToFar::Request { .. }), "{read:?}");
+    assert!(matches!(close, ToFar::Close { .. }), "{close:?}");
+    assert!(matches!(remove, ToFar::Request { .. }), "{remove:?}");
 }
 
 #[test]
