@@ -301,10 +301,19 @@ impl SftpNear {
         self.outbox.pending() > 0 || self.waiting() > 0
     }
 
-    /// Returns whether the far half owes the client nothing: each request of the client has an
-    /// answer, and the server has confirmed all WRITEs. The result is false before VERSION.
+    /// Returns whether the server owes the client nothing: each request of the client has an answer,
+    /// and the server has closed all files that the client may write. The result is false before
+    /// VERSION.
     pub fn is_settled(&self) -> bool {
-        self.phase == Phase::Ready && self.outbox.is_settled() && self.waiting() == 0
+        let awaits_limits =
+            matches!(&self.limits, ServerLimits::Awaited(waiting) if !waiting.is_empty());
+        let mut handles = self.handles.values();
+        let may_write = handles.any(|it| matches!(it.access, Access::Writable(_)));
+        self.phase == Phase::Ready
+            && self.outbox.is_settled()
+            && self.waiting() == 0
+            && !awaits_limits
+            && !may_write
     }
 
     /// Ends the session, and reports the end of all open transfers.

@@ -142,8 +142,8 @@ impl Outbox {
         self.requests.len()
     }
 
-    /// Returns whether no request affects the client any more. A CLOSE without a request id is such
-    /// a request, because its handle has no unconfirmed WRITE.
+    /// Returns whether the client needs no further answer of the server. It needs neither answers
+    /// to requests that it has not sent, nor the answer to a CLOSE that the near half has answered.
     pub(super) fn is_settled(&self) -> bool {
         self.requests.values().all(|request| {
             matches!(

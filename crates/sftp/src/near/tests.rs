@@ -307,15 +307,14 @@ fn reads_are_answered_from_read_ahead_in_any_size() {
 fn session_is_settled_without_the_confirmation_of_an_early_close() {
     let mut fixture = Fixture::held();
     assert!(fixture.near.is_settled());
-    let read_handle = fixture.open(OpenFlags::READ, "h");
-    let handle = fixture.open(OpenFlags::WRITE, "w");
+    let handle = fixture.open(OpenFlags::READ, "h");
     assert!(fixture.near.is_settled());
     let read = fixture.send_read(0, 5);
     let close = fixture.request(&Request::Close { handle: "h".into() });
     assert_eq!(fixture.answers(), [ok(close)]);
     assert!(!fixture.near.is_settled(), "the READ waits for read-ahead");
     fixture.receive(ToNear::ReadAheadEnd {
-        handle: read_handle,
+        handle,
         run: 0,
         packet: without_id(Response::Status(Status::eof())),
     });
@@ -325,22 +324,29 @@ fn session_is_settled_without_the_confirmation_of_an_early_close() {
         fixture.near.next_far_message(),
         Some(ToFar::Close { .. })
     ));
-    let (_, request) = fixture.send_write("w");
-    assert!(!fixture.near.is_settled(), "the WRITE is not confirmed");
-    let request = request.expect("the WRITE is passed on");
-    fixture.receive(ToNear::Written { request });
-    assert!(fixture.near.is_settled());
+    fixture.open(OpenFlags::WRITE, "w");
+    assert!(!fixture.near.is_settled(), "a file is open for writing");
     fixture.request(&Request::Close { handle: "w".into() });
-    let Some(ToFar::Close {
-        request,
-        handle: it,
-    }) = fixture.near.next_far_message()
-    else {
+    let Some(ToFar::Close { request, .. }) = fixture.near.next_far_message() else {
         panic!("CLOSE is passed on");
     };
-    assert_eq!(it, handle);
     assert!(!fixture.near.is_settled(), "CLOSE may report a failure");
     fixture.reply(request, Response::Status(Status::ok()));
+    assert!(fixture.near.is_settled());
+}
+
+#[test]
+fn session_is_not_settled_before_the_limits_of_the_server() {
+    let mut fixture = Fixture::new(NearSettings::default(), "limits@openssh.com");
+    assert!(fixture.near.is_settled());
+    let id = fixture.request(&Request::Extended(ExtendedRequest::Limits));
+    assert!(
+        !fixture.near.is_settled(),
+        "the client waits for the answer"
+    );
+    let packet = without_id(Response::Status(Status::eof()));
+    fixture.receive(ToNear::Limits { packet });
+    assert!(fixture.answers().iter().any(|(it, _)| *it == id));
     assert!(fixture.near.is_settled());
 }
 

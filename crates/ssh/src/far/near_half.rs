@@ -28,7 +28,7 @@ impl NearHalf {
     }
 
     /// Waits until the near half leaves. Keeps its first requests, which may arrive together with
-    /// the opening. Returns at too many requests, too.
+    /// the opening. Also returns after too many requests.
     ///
     /// # Errors
     /// [`WireError`] if the stream broke or contains an invalid message.

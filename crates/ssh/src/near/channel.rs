@@ -130,7 +130,12 @@ pub(super) async fn serve(
         ChannelEnd::Client => close(&mut send, close_timeout).await,
         ChannelEnd::Settled => {
             end.succeed().await;
-            close(&mut send, close_timeout).await;
+            // The server owes the client nothing, so the session may end before the far half has
+            // received the message.
+            let closed = send.write(ChannelMessage::Close.encode());
+            if matches!(timeout(close_timeout, closed).await, Ok(Ok(()))) {
+                send.finish();
+            }
         }
         ChannelEnd::Failed(text) => {
             send.stream().reset(CANCELLED);

@@ -124,8 +124,8 @@ impl Client {
     }
 
     /// Waits until the far half has ended the session, and all channels are closed. Also waits for
-    /// the client's first request, because the library sends no message before the end of the key
-    /// exchange. The client may still ask its user about the host key.
+    /// the client's first request, because the library sends no message during the key exchange.
+    /// The client may ask its user about the host key for a long time.
     pub(super) async fn wait_for_far_end(&self) -> SessionEnd {
         let mut far = self.far.subscribe();
         let found = far.wait_for(Option::is_some).await.ok();

@@ -177,7 +177,7 @@ impl ClientEnd {
         self.write_error(Bytes::from(banner)).await
     }
 
-    /// Ends the channel as the server's program ends after the last request.
+    /// Ends the channel in the same way as a program of the server that succeeds.
     pub(super) async fn succeed(&self) {
         let end = async {
             self.write.exit_status(0).await?;

@@ -289,6 +289,11 @@ impl FarHalf {
         Some((number, relay.stream_coding(coding, stream, self.stream)))
     }
 
+    /// Returns the reason why the session has ended. Returns `None` if it has not ended.
+    pub(super) fn ended(&self) -> Option<SessionEnd> {
+        self.end.borrow().clone()
+    }
+
     /// Waits until the session has ended. Returns the reason.
     pub(super) async fn wait_for_end(&self) -> SessionEnd {
         let mut end = self.end.clone();
@@ -413,7 +418,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(180);
 const NO_ANSWER: &str = "the far gateway does not answer in time";
 
 /// Maximum number of replies in the queue. Each request has one reply, and at most two requests
-/// await a reply. More replies mean that earlier requests were abandoned.
+/// await a reply. More replies are a fault of the far half.
 const REPLIES_MAX: usize = 4;
 
 /// Maximum length of the server's banner in bytes.

@@ -39,6 +39,7 @@ pub(super) async fn methods(client: &Client, name: &str) -> Auth {
         };
         return conclude(client, &far, Ok(stored), false);
     }
+    start_attempt(client, &user).await;
     let reply = far.request(&ToFar::Methods { user: user.clone() }).await;
     if let Ok(ToNear::Rejected { methods, .. }) = &reply {
         client.memory.store(&far.target, &user, methods);
@@ -205,8 +206,8 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
 }
 
 /// Completes the log-in at the server before the first program starts. `has_agent` states whether
-/// the client forwards its agent. If the far half may receive the program before the log-in is
-/// complete, notifies `may_open`.
+/// the client forwards its agent. The function notifies `may_open` if the far half may receive the
+/// program before the log-in is complete.
 ///
 /// # Errors
 /// The reason why the log-in is impossible, as a sentence for the user.
@@ -223,6 +224,9 @@ pub(super) async fn complete(
     let mut login = client.login.lock().await;
     if login.deferred.is_empty() {
         return Ok(());
+    }
+    if let Some(failure) = &login.failure {
+        return Err(failure.clone());
     }
     let later = login.deferred.iter().copied();
     let ways: Vec<_> = later.filter(|it| *it != PublicKeyWay::Agent).collect();
@@ -291,6 +295,9 @@ pub(super) async fn complete(
             .relay
             .record_failed_login(client.address, &server, &user);
     }
+    if login.known_key.is_none() {
+        login.failure = Some(why.clone());
+    }
     Err(why)
 }
 
@@ -338,7 +345,7 @@ async fn prove(
         });
     }
     far.send_request(&proved).await?;
-    let offered = far.reply().await?;
+    let offered = offer_reply(far).await?;
     let reply = far.reply().await?;
     Ok(match offered {
         ToNear::KeyKnown { .. } => Proof {
@@ -350,6 +357,21 @@ async fn prove(
             reply: rejection,
         },
     })
+}
+
+/// Returns the reply to the offer of a remembered key.
+///
+/// # Errors
+/// The reason why the session has ended. The far half reports a disconnect by the server as a
+/// rejection without methods.
+async fn offer_reply(far: &FarHalf) -> Result<ToNear, SessionEnd> {
+    match far.reply().await? {
+        ToNear::Rejected { methods, .. } if methods.is_empty() => Err(SessionEnd {
+            reason: EndReason::Closed,
+            text: format!("{} permits no further log-in", far.target),
+        }),
+        reply => Ok(reply),
+    }
 }
 
 /// Reason why there is no signature for a log-in.
@@ -369,7 +391,7 @@ async fn sign(
 ) -> Result<Bytes, SigningFailure> {
     let to_sign = match &known.to_sign {
         Some(to_sign) => to_sign.clone(),
-        None => match far.reply().await {
+        None => match offer_reply(far).await {
             Ok(ToNear::KeyKnown { to_sign }) if agent::is_login(&to_sign, user, &known.key) => {
                 known.to_sign.insert(to_sign).clone()
             }
@@ -400,6 +422,9 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
         reason: EndReason::Unavailable,
         text: text.to_owned(),
     };
+    if let Some(end) = client.far_half().and_then(|far| far.ended()) {
+        return Err(end);
+    }
     if let Some(target) = &client.listener.target {
         let far = client.far_half();
         let far = far.ok_or_else(|| unavailable("the session has no server"))?;
@@ -524,5 +549,5 @@ fn log_success(client: &Client, far: &FarHalf, user: &str, key: Option<&KnownKey
     info!(user = %user.escape_debug(), server = %far.target, peer, "logged in");
 }
 
-/// Reason of a log-in whose key the server has accepted before.
+/// Reason of a refusal if the server has accepted the key before.
 const KEY_REJECTED: &str = "the server no longer accepts your key";

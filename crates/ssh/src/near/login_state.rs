@@ -12,6 +12,8 @@ pub(super) struct LoginState {
     pub(super) user: String,
     /// Key of this user that the server accepts, or has accepted at an earlier log-in.
     pub(super) known_key: Option<KnownKey>,
+    /// Reason why no program can start any more, as a sentence for the user.
+    pub(super) failure: Option<String>,
     /// Ways by which the gateway can still log in at the server before the first program starts.
     /// Empty if the log-in is complete.
     pub(super) deferred: Vec<PublicKeyWay>,

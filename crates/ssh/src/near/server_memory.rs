@@ -151,7 +151,7 @@ fn make_room<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, is_new: impl Fn(&V) -
         entries.retain(|_, it| is_new(it));
     }
     if entries.len() >= ENTRIES_MAX {
-        // If there are this many user names at the same time, they are guesses.
+        // If there are this many new names, most of them are guesses.
         entries.clear();
     }
 }

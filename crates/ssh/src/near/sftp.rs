@@ -36,6 +36,8 @@ struct State {
     transfers: Transfers,
     /// Whether the client has ended its data.
     has_client_ended: bool,
+    /// Whether a message about the end of the server's program has arrived.
+    has_server_ended: bool,
     /// Whether all answers have been written to the client.
     is_written: bool,
 }
@@ -95,6 +97,7 @@ impl<'a> SftpChannel<'a> {
                 started: Instant::now(),
                 transfers,
                 has_client_ended: false,
+                has_server_ended: false,
                 is_written: true,
             }),
         }
@@ -204,6 +207,7 @@ impl<'a> SftpChannel<'a> {
                 message,
                 ChannelMessage::Started | ChannelMessage::Extended(_)
             ) {
+                self.state.lock().has_server_ended = true;
                 // The answers precede the end of the data.
                 self.state
                     .wait_until(SftpTask::StreamReader, |state| state.is_written)
@@ -277,7 +281,10 @@ impl<'a> SftpChannel<'a> {
             return pending().await;
         }
         let is_over = |state: &State| {
-            state.has_client_ended && state.is_written && state.session.is_settled()
+            state.has_client_ended
+                && !state.has_server_ended
+                && state.is_written
+                && state.session.is_settled()
         };
         self.state.wait_until(SftpTask::End, is_over).await;
         ChannelEnd::Settled

@@ -253,10 +253,10 @@ async fn the_close_of_a_file_reaches_the_server_after_the_last_confirmation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_ends_with_the_last_confirmation_and_not_with_the_program() {
+async fn a_session_ends_with_the_close_of_its_file_and_not_with_the_program() {
     let events = Events::new();
     let world = world(SlowServer::new(&events, Some(Duration::from_secs(1)))).await;
-    let (_client, mut channel) = write_file(&world, false).await;
+    let (_client, mut channel) = write_file(&world, true).await;
     channel.eof().await.expect("open");
     let mut status = None;
     let end = async {
@@ -274,14 +274,16 @@ async fn a_session_ends_with_the_last_confirmation_and_not_with_the_program() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_early_replies_a_session_ends_with_the_program() {
-    let events = Events::new();
-    let server = SlowServer::new(&events, Some(Duration::ZERO));
-    let world = own_server::world(server, |it| it.listener.early = EarlyReplies::Off).await;
-    let (_client, mut channel) = write_file(&world, false).await;
-    channel.eof().await.expect("open");
-    let end = async { while channel.wait().await.is_some() {} };
-    assert!(timeout(Duration::from_secs(1), end).await.is_err());
+async fn a_session_with_an_open_upload_or_without_early_replies_ends_with_the_program() {
+    for (early, closes_file) in [(EarlyReplies::All, false), (EarlyReplies::Off, true)] {
+        let server = SlowServer::new(&Events::new(), Some(Duration::ZERO));
+        let world = own_server::world(server, |it| it.listener.early = early).await;
+        let (_client, mut channel) = write_file(&world, closes_file).await;
+        channel.eof().await.expect("open");
+        let end = async { while channel.wait().await.is_some() {} };
+        let ended = timeout(Duration::from_secs(1), end).await;
+        assert!(ended.is_err(), "{early:?}");
+    }
 }
 
 #[tokio::test]
