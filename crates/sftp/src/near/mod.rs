@@ -301,9 +301,8 @@ impl SftpNear {
         self.outbox.pending() > 0 || self.waiting() > 0
     }
 
-    /// Returns whether the server owes the client nothing: each request of the client has an answer,
-    /// and the server has closed all files that the client may write. The result is false before
-    /// VERSION.
+    /// Returns whether the server owes the client nothing. Each request of the client has an
+    /// answer, and no file is open for writing. The result is false before VERSION.
     pub fn is_settled(&self) -> bool {
         let awaits_limits =
             matches!(&self.limits, ServerLimits::Awaited(waiting) if !waiting.is_empty());
