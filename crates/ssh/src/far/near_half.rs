@@ -1,6 +1,6 @@
 //! Near half of a session, as the far half sees it: messages on the session's stream.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use link::SendStream;
 use tokio::time::timeout;
@@ -14,32 +14,31 @@ use crate::wire::{
 pub(super) struct NearHalf {
     pub(super) send: SendStream,
     pub(super) frames: FrameReader,
-    /// Requests that have arrived before the far half has connected to the server.
-    pub(super) early: VecDeque<ToFar>,
+    /// First request, if it has arrived before the far half has connected to the server.
+    pub(super) early: Option<ToFar>,
 }
 
 impl NearHalf {
     /// Returns the next message of the near half, or `None` at the end of the session.
     pub(super) async fn next(&mut self) -> Result<Option<ToFar>, WireError> {
-        match self.early.pop_front() {
+        match self.early.take() {
             Some(message) => Ok(Some(message)),
             None => self.receive().await,
         }
     }
 
-    /// Waits until the near half leaves. Keeps its first requests, which may arrive together with
-    /// the opening. Also returns after too many requests.
+    /// Waits until the near half leaves. Keeps its first request, which may arrive together with
+    /// the opening. A second request shows that its client has left.
     ///
     /// # Errors
     /// [`WireError`] if the stream broke or contains an invalid message.
     pub(super) async fn wait_until_left(&mut self) -> Result<(), WireError> {
-        while let Some(request) = self.receive().await? {
-            if self.early.len() >= EARLY_MAX {
-                break;
+        loop {
+            match self.receive().await? {
+                Some(request) if self.early.is_none() => self.early = Some(request),
+                _ => return Ok(()),
             }
-            self.early.push_back(request);
         }
-        Ok(())
     }
 
     async fn receive(&mut self) -> Result<Option<ToFar>, WireError> {
@@ -64,7 +63,3 @@ impl NearHalf {
 
 /// Time limit for the near half to read the last message.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Maximum number of requests before the far half has connected to the server. A near half that
-/// remembers the client's key sends two.
-const EARLY_MAX: usize = 4;

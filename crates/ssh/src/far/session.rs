@@ -1,6 +1,6 @@
 //! Session with one server: the connection, the log-in, and the end.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use link::{PeerId, StreamKey};
 use net::target::HostPort;
@@ -84,7 +84,7 @@ pub(super) async fn serve(
     let mut near = NearHalf {
         send: stream.send,
         frames: FrameReader::new(stream.recv, stream.first),
-        early: VecDeque::new(),
+        early: None,
     };
     let (token, target, client, number, offer) = match timeout(OPEN_TIMEOUT, near.next()).await {
         Ok(Ok(Some(ToFar::Open {

@@ -34,8 +34,6 @@ pub(super) struct Client {
     /// Far half of the session. `None` until the server is known.
     pub(super) far: watch::Sender<Option<Arc<FarHalf>>>,
     pub(super) login: AsyncMutex<LoginState>,
-    /// Whether the client has sent a request for a log-in.
-    pub(super) has_requested: watch::Sender<bool>,
     /// Whether the gateway has accepted the client's log-in.
     pub(super) is_logged_in: watch::Sender<bool>,
     /// Whether the client's identification is that of OpenSSH.
@@ -73,7 +71,6 @@ impl Client {
             session,
             far: watch::Sender::new(far),
             login: AsyncMutex::default(),
-            has_requested: watch::Sender::new(false),
             is_logged_in: watch::Sender::new(false),
             is_openssh: AtomicBool::new(false),
             channels: watch::Sender::new(0),
@@ -123,9 +120,7 @@ impl Client {
         }
     }
 
-    /// Waits until the far half has ended the session, and all channels are closed. Also waits for
-    /// the client's first request, because the library sends no message during the key exchange.
-    /// The client may ask its user about the host key for a long time.
+    /// Waits until the far half has ended the session, and all channels are closed.
     pub(super) async fn wait_for_far_end(&self) -> SessionEnd {
         let mut far = self.far.subscribe();
         let found = far.wait_for(Option::is_some).await.ok();
@@ -133,8 +128,6 @@ impl Client {
             return std::future::pending().await;
         };
         let end = far.wait_for_end().await;
-        let mut requested = self.has_requested.subscribe();
-        let _ = requested.wait_for(|it| *it).await;
         // Channels may still have output of the server.
         let mut channels = self.channels.subscribe();
         let _ = timeout(DRAIN_TIMEOUT, channels.wait_for(|count| *count == 0)).await;

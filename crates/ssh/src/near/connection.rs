@@ -97,10 +97,6 @@ pub(super) async fn serve(service: Arc<SshNear>, accepted: ServiceClient, relay:
     };
     let log_in = async {
         client.wait_for_login().await;
-        // A log-in by an agent may precede the connection to the server.
-        if let Some(far) = client.far_half() {
-            let _ = far.wait_for_server().await;
-        }
         drop(permit);
         pending().await
     };
@@ -148,13 +144,9 @@ async fn open(
         let Some(target) = &listener.target else {
             return Ok(None);
         };
-        let memory = &service.memory;
-        let far = FarHalf::open(relay, target, listener, (address, session), memory).await?;
-        // All clients show the reason of a refusal before the key exchange. The wait is not
-        // necessary for a server to which the far gateway has lately connected.
-        if !memory.has_server(target) {
-            far.wait_for_server().await?;
-        }
+        let far = FarHalf::open(relay, target, listener, (address, session)).await?;
+        // All clients show the reason of a refusal before the key exchange.
+        far.wait_for_server().await?;
         Ok(Some(far))
     };
     let opened = opened.await;

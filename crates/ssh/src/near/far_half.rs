@@ -25,7 +25,6 @@ use tokio::{
 };
 use tracing::{Instrument as _, info, warn};
 
-use super::server_memory::ServerMemory;
 use crate::{
     settings::SshListener,
     wire::{
@@ -91,8 +90,8 @@ struct Replies {
 }
 
 impl FarHalf {
-    /// Opens a session with the server `target`. The far gateway then connects to the server.
-    /// Requests can follow at once, and reach the far half together with the opening. If the far
+    /// Opens a session with the server `target`. The far gateway then connects to the server. A
+    /// request can follow at once, and reaches the far half together with the opening. If the far
     /// gateway does not connect, each request fails with the reason.
     ///
     /// # Errors
@@ -102,7 +101,6 @@ impl FarHalf {
         target: &HostPort,
         listener: &SshListener,
         (client, session): (SocketAddr, u64),
-        memory: &Arc<ServerMemory>,
     ) -> Result<Self, SessionEnd> {
         let opened = relay
             .open(
@@ -139,21 +137,19 @@ impl FarHalf {
         let stream = send.key();
         let reader = {
             let (relay, target) = (relay.clone(), target.clone());
-            let (banner, memory) = (banner.clone(), memory.clone());
+            let banner = banner.clone();
             let mut frames = FrameReader::new(recv, Bytes::new());
             async move {
                 let ended = match connect(&mut frames, &target, coding).await {
                     Ok((fingerprint, connected)) => {
                         let peer = relay.peer_name(peer);
                         info!(%target, peer, fingerprint, "connected");
-                        memory.store_server(&target);
                         server.send_replace(Some(connected));
                         read(&mut frames, &replies, &banner).await
                     }
                     Err(failed) => {
                         relay.registry().count_refusal();
                         warn!(%target, failed.text, "no session");
-                        memory.forget_server(&target);
                         failed
                     }
                 };
@@ -219,9 +215,10 @@ impl FarHalf {
         self.in_time(self.send(request, &mut replies)).await
     }
 
-    /// Returns whether a request awaits a call of [`reply`](Self::reply).
-    pub(super) async fn has_unread_reply(&self) -> bool {
-        self.replies.lock().await.unread > 0
+    /// Returns whether the far gateway has connected to the server, and all replies have been read.
+    pub(super) async fn is_idle(&self) -> bool {
+        let is_connected = self.server.borrow().is_some();
+        is_connected && self.replies.lock().await.unread == 0
     }
 
     /// Returns the reply to the oldest request whose reply has not been read.

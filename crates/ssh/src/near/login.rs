@@ -32,6 +32,10 @@ pub(super) async fn methods(client: &Client, name: &str) -> Auth {
         Err(end) => return refuse(client, end),
     };
     if let Some(methods) = client.memory.find(&far.target, &user) {
+        // After a refusal, all clients continue with a credential, and then show the reason.
+        if let Err(end) = far.wait_for_server().await {
+            return refuse(client, end);
+        }
         let is_partial = false;
         let stored = ToNear::Rejected {
             methods,
@@ -140,7 +144,7 @@ pub(super) async fn key_offered(
     let is_remembered = client
         .memory
         .has_key(&far.target, &login.user, known.digest());
-    if is_remembered && !far.has_unread_reply().await {
+    if is_remembered && far.is_idle().await {
         if let Err(end) = far.send_request(&offered).await {
             return refuse(client, end);
         }
@@ -410,7 +414,6 @@ async fn sign(
 /// Returns the far half of the session and the user name at the server. If the client names its
 /// server, the first call opens the session.
 async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String), SessionEnd> {
-    client.has_requested.send_replace(true);
     if let Some(end) = client.refused() {
         return Err(end);
     }
@@ -448,7 +451,7 @@ async fn far_half(client: &Client, name: &str) -> Result<(Arc<FarHalf>, String),
     }
     let names = (client.address, client.session);
     let (relay, listener) = (&client.relay, &client.listener);
-    let opened = FarHalf::open(relay, &named.server, listener, names, &client.memory).await?;
+    let opened = FarHalf::open(relay, &named.server, listener, names).await?;
     let far = Arc::new(opened);
     client.far.send_replace(Some(far.clone()));
     Ok((far, named.user.to_owned()))

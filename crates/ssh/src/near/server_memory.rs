@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    hash::Hash,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -16,17 +15,10 @@ use net::target::HostPort;
 
 use crate::wire::session::Method;
 
-/// Properties of servers and users, as earlier sessions have seen them.
+/// Properties of the users of servers, as earlier sessions have seen them.
 #[derive(Debug, Default)]
 pub(super) struct ServerMemory {
-    stored: Mutex<Stored>,
-}
-
-#[derive(Debug, Default)]
-struct Stored {
-    /// Servers to which the far gateway has connected, and the time of the latest connection.
-    servers: HashMap<HostPort, Instant>,
-    users: HashMap<(HostPort, String), User>,
+    users: Mutex<HashMap<(HostPort, String), User>>,
 }
 
 /// User of a server.
@@ -58,37 +50,17 @@ impl KeyDigest {
 impl ServerMemory {
     /// Returns the methods that a server offered to a user, if the answer is not too old.
     pub(super) fn find(&self, server: &HostPort, user: &str) -> Option<Vec<Method>> {
-        let stored = self.lock();
-        let user = stored.users.get(&(server.clone(), user.to_owned()))?;
+        let users = self.lock();
+        let user = users.get(&(server.clone(), user.to_owned()))?;
         let (methods, since) = user.methods.as_ref()?;
         is_new(*since).then(|| methods.clone())
     }
 
     /// Returns whether a user has logged in at a server by a key a short time ago.
     pub(super) fn has_key(&self, server: &HostPort, user: &str, key: KeyDigest) -> bool {
-        let stored = self.lock();
-        let user = stored.users.get(&(server.clone(), user.to_owned()));
+        let users = self.lock();
+        let user = users.get(&(server.clone(), user.to_owned()));
         user.is_some_and(|it| it.keys.iter().any(|(it, at)| *it == key && is_new(*at)))
-    }
-
-    /// Returns whether the latest connection to a server has succeeded a short time ago.
-    pub(super) fn has_server(&self, server: &HostPort) -> bool {
-        self.lock()
-            .servers
-            .get(server)
-            .is_some_and(|at| is_new(*at))
-    }
-
-    /// Stores that the far gateway has connected to a server.
-    pub(super) fn store_server(&self, server: &HostPort) {
-        let servers = &mut self.lock().servers;
-        make_room(servers, |at| is_new(*at));
-        servers.insert(server.clone(), Instant::now());
-    }
-
-    /// Forgets that the far gateway has connected to a server.
-    pub(super) fn forget_server(&self, server: &HostPort) {
-        self.lock().servers.remove(server);
     }
 
     /// Stores the methods that a server offers to a user.
@@ -113,18 +85,21 @@ impl ServerMemory {
 
     /// Forgets the methods and the keys of a user.
     pub(super) fn forget(&self, server: &HostPort, user: &str) {
-        let users = &mut self.lock().users;
-        users.remove(&(server.clone(), user.to_owned()));
+        self.lock().remove(&(server.clone(), user.to_owned()));
     }
 
     fn change_user(&self, server: &HostPort, user: &str, change: impl FnOnce(&mut User)) {
         if user.len() > USER_MAX {
             return;
         }
-        let users = &mut self.lock().users;
+        let mut users = self.lock();
         let name = (server.clone(), user.to_owned());
-        if !users.contains_key(&name) {
-            make_room(users, User::is_new);
+        if users.len() >= ENTRIES_MAX && !users.contains_key(&name) {
+            users.retain(|_, it| it.is_new());
+            if users.len() >= ENTRIES_MAX {
+                // If there are this many user names at the same time, they are guesses.
+                users.clear();
+            }
         }
         change(users.entry(name).or_insert_with(|| User {
             methods: None,
@@ -132,8 +107,8 @@ impl ServerMemory {
         }));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stored> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<(HostPort, String), User>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,17 +117,6 @@ impl User {
         let methods = self.methods.as_ref().map(|(_, at)| at);
         let mut times = self.keys.iter().map(|(_, at)| at).chain(methods);
         times.any(|at| is_new(*at))
-    }
-}
-
-/// Makes room for a further entry. Removes old entries if there are too many entries.
-fn make_room<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, is_new: impl Fn(&V) -> bool) {
-    if entries.len() >= ENTRIES_MAX {
-        entries.retain(|_, it| is_new(it));
-    }
-    if entries.len() >= ENTRIES_MAX {
-        // If there are this many new names, most of them are guesses.
-        entries.clear();
     }
 }
 
@@ -189,7 +153,7 @@ mod tests {
         for number in 0..3 * ENTRIES_MAX {
             cache.store(&server, &number.to_string(), &methods);
         }
-        assert!(cache.lock().users.len() <= ENTRIES_MAX);
+        assert!(cache.lock().len() <= ENTRIES_MAX);
     }
 
     #[test]
@@ -210,23 +174,10 @@ mod tests {
             memory.store_key(&server, "me", KeyDigest::of(name.as_bytes(), ""));
         }
         assert!(!memory.has_key(&server, "me", key), "the oldest key");
-        let keys = memory.lock().users.values().map(|it| it.keys.len()).max();
+        let keys = memory.lock().values().map(|it| it.keys.len()).max();
         assert_eq!(keys, Some(KEYS_MAX));
         memory.store_key(&server, "me", key);
         memory.forget(&server, "me");
         assert!(!memory.has_key(&server, "me", key));
-    }
-
-    #[test]
-    fn a_failed_connection_ends_the_memory_of_the_server_alone() {
-        let memory = ServerMemory::default();
-        let server: HostPort = "files.example:22".parse().expect("a server");
-        memory.store(&server, "me", &[Method::PublicKey]);
-        assert!(!memory.has_server(&server));
-        memory.store_server(&server);
-        assert!(memory.has_server(&server));
-        memory.forget_server(&server);
-        assert!(!memory.has_server(&server));
-        assert!(memory.find(&server, "me").is_some());
     }
 }

@@ -219,15 +219,6 @@ impl OpenSshServer {
     }
 }
 
-impl OpenSshServer {
-    /// Sends a signal, such as `STOP`, to the process that accepts connections.
-    pub(crate) fn send_signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        kill.args(["-s", name, &self.process.id().to_string()]);
-        assert_success(&run(&mut kill));
-    }
-}
-
 impl Drop for OpenSshServer {
     fn drop(&mut self) {
         let _ = self.process.kill();

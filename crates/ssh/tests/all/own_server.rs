@@ -31,8 +31,13 @@ where
 {
     let key = PrivateKey::random(&mut safe_rng(), Algorithm::Ed25519).expect("a key");
     let public = key.public_key().to_openssh().expect("text");
+    let methods = [
+        MethodKind::PublicKey,
+        MethodKind::Password,
+        MethodKind::KeyboardInteractive,
+    ];
     let config = Arc::new(server::Config {
-        methods: MethodSet::from(&[MethodKind::Password, MethodKind::KeyboardInteractive][..]),
+        methods: MethodSet::from(&methods[..]),
         auth_rejection_time: Duration::ZERO,
         keys: vec![key],
         ..server::Config::default()

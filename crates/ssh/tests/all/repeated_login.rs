@@ -2,21 +2,27 @@
 //! server does.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-    thread,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use russh::{
     Signer,
     client::AuthResult,
-    keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, agent::AgentIdentity, load_secret_key},
+    keys::{
+        HashAlg, PrivateKey, PrivateKeyWithHashAlg,
+        agent::{AgentIdentity, client::AgentClient},
+        load_secret_key,
+    },
+    server::{Auth, Handler, PublicKeyOffer, VerifiedPublicKey},
 };
 use ssh::PublicKeyWay;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{net::UnixStream, sync::Notify, time::timeout};
 
 use crate::{
     agent::Agent,
@@ -78,30 +84,84 @@ async fn the_server_decides_on_each_log_in() {
     }
 }
 
+/// Server that accepts all keys. It answers the third offer of a key only after the client has
+/// signed: each log-in offers the client's key and the key of the far gateway.
+#[derive(Clone)]
+struct SlowServer {
+    offers: Arc<AtomicUsize>,
+    signatures: Arc<Notify>,
+}
+
+impl Handler for SlowServer {
+    type Error = russh::Error;
+
+    async fn auth_publickey_offered(
+        &mut self,
+        _: &str,
+        _: PublicKeyOffer<'_>,
+    ) -> Result<Auth, Self::Error> {
+        if self.offers.fetch_add(1, Ordering::Relaxed) == 2 {
+            self.signatures.notified().await;
+        }
+        Ok(Auth::Accept)
+    }
+
+    async fn auth_publickey(
+        &mut self,
+        _: &str,
+        _: VerifiedPublicKey<'_>,
+    ) -> Result<Auth, Self::Error> {
+        Ok(Auth::Accept)
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_signs_before_the_server_answers() {
-    let (world, agent) = world_after_log_in(vec![PublicKeyWay::Key]).await;
-    let mut command = command_with(&world, &agent, &["-v"], "true");
-    command.stderr(Stdio::piped());
-    world.server.as_ref().expect("a server").send_signal("STOP");
-    let mut client = command.spawn().expect("ssh is installed");
-    let lines = BufReader::new(client.stderr.take().expect("piped")).lines();
-    let (accepted, is_accepted) = oneshot::channel();
-    let reader = thread::spawn(move || {
-        let mut accepted = Some(accepted);
-        for line in lines.map_while(Result::ok) {
-            if line.contains("Server accepts key")
-                && let Some(accepted) = accepted.take()
-            {
-                let _ = accepted.send(());
-            }
-        }
-    });
-    let accepted = timeout(TIMEOUT, is_accepted).await;
-    world.server.as_ref().expect("a server").send_signal("CONT");
-    assert!(accepted.is_ok(), "the near gateway waits for the server");
-    assert!(client.wait().expect("a child").success());
-    reader.join().expect("no panic");
+    let signatures = Arc::<Notify>::default();
+    let server = SlowServer {
+        offers: Arc::default(),
+        signatures: signatures.clone(),
+    };
+    let world = own_server::world(server, |_| {}).await;
+    let agent = Agent::start(&world);
+    let user = world.user.clone();
+    let public = key(&world.path("id")).public_key().clone();
+    let mut signer = NotifyingSigner {
+        agent: agent.socket.clone(),
+        signatures,
+    };
+    for _ in 0..2 {
+        let mut client = own_server::connect(&world).await;
+        let none = client.authenticate_none(user.clone()).await;
+        assert!(!none.expect("an answer").success());
+        let (user, public) = (user.clone(), public.clone());
+        let log_in = client.authenticate_publickey_with(user, public, None, &mut signer);
+        let accepted = timeout(TIMEOUT, log_in).await.expect("an answer in time");
+        assert!(accepted.expect("a signature").success());
+    }
+}
+
+/// Signer that reports each signature.
+struct NotifyingSigner {
+    agent: PathBuf,
+    signatures: Arc<Notify>,
+}
+
+impl Signer for NotifyingSigner {
+    type Error = Refused;
+
+    async fn auth_sign(
+        &mut self,
+        identity: &AgentIdentity,
+        hash: Option<HashAlg>,
+        to_sign: Vec<u8>,
+    ) -> Result<Vec<u8>, Refused> {
+        let stream = UnixStream::connect(&self.agent).await.expect("an agent");
+        let mut agent = AgentClient::connect(stream);
+        let signed = agent.sign_request(identity, hash, to_sign).await;
+        self.signatures.notify_one();
+        signed.map_err(|_| Refused)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
