@@ -143,7 +143,8 @@ impl Backpressure {
         }
     }
 
-    fn is_paused(&self) -> bool {
+    /// Returns whether the gateway reads nothing from the connection at present.
+    pub(crate) fn is_paused(&self) -> bool {
         self.held_bytes.load(Ordering::Acquire) > self.limit()
     }
 

@@ -172,6 +172,7 @@ async fn relay(
         ended = upload(read, send, &end.held, transfer) => ended,
         ended = end.download(frames, far, transfer) => ended,
         () = end.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
+        () = end.probe_while_paused() => ChannelEnd::Client,
         () = transfer.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
     };
     if matches!(ended, ChannelEnd::Far) {

@@ -12,7 +12,7 @@ use russh::{
     server::{Handle, Msg},
 };
 use sftp::EarlyReplies;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::info;
 
 use super::{client::Client, far_half::FarHalf};
@@ -177,6 +177,20 @@ impl ClientEnd {
         self.write_error(Bytes::from(banner)).await
     }
 
+    /// Sends the client a message without effect whenever the gateway reads nothing from the
+    /// connection. If the client is gone and its data fill all buffers, its end of the connection
+    /// cannot reach the gateway. Its system then answers only a message. The function never
+    /// returns.
+    pub(super) async fn probe_while_paused(&self) {
+        loop {
+            sleep(PROBE_INTERVAL).await;
+            if self.client.backpressure.is_paused() {
+                // Clients without flow control ignore this request (RFC 4254 section 6.8).
+                let _ = self.handle.xon_xoff_request(self.id(), true).await;
+            }
+        }
+    }
+
     /// Ends the channel in the same way as a program of the server that succeeds.
     pub(super) async fn succeed(&self) {
         let end = async {
@@ -225,6 +239,9 @@ const FAILURE_STATUS: u32 = 255;
 /// Time in which the server must accept some bytes of a client that has closed the channel or is
 /// gone.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval between messages to a client from which the gateway reads nothing.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Time limit for the client to read a sentence.
 const SAY_TIMEOUT: Duration = Duration::from_secs(5);

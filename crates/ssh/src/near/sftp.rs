@@ -118,6 +118,7 @@ impl<'a> SftpChannel<'a> {
             end = self.pass_time() => end,
             end = self.wait_for_end() => end,
             () = self.client.held.stalled_after_close(STALL_TIMEOUT) => ChannelEnd::Client,
+            () = self.client.probe_while_paused() => ChannelEnd::Client,
             () = self.wait_for_stop() => ChannelEnd::Failed("stopped by the operator".to_owned()),
         };
         if matches!(end, ChannelEnd::Client | ChannelEnd::Settled) {

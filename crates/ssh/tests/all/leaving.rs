@@ -3,6 +3,10 @@
 use std::{
     io::Write as _,
     process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -59,8 +63,20 @@ async fn the_gateway_ends_a_program_that_does_not_read_when_its_client_is_gone()
         .spawn()
         .expect("ssh is installed");
     let mut input = client.stdin.take().expect("piped");
-    let written = std::thread::spawn(move || input.write_all(&pattern(200_000_000)));
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    let count = Arc::new(AtomicUsize::new(0));
+    let writer_count = count.clone();
+    let written = std::thread::spawn(move || {
+        pattern(200_000_000).chunks(65_536).try_for_each(|chunk| {
+            writer_count.fetch_add(chunk.len(), Ordering::Relaxed);
+            input.write_all(chunk)
+        })
+    });
+    // If all buffers are full, the end of the client's connection does not reach the gateway.
+    let mut before = 0;
+    while before == 0 || count.load(Ordering::Relaxed) > before {
+        before = count.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
     client.kill().expect("a child");
     let _ = client.wait();
     assert!(written.join().expect("no panic").is_err());
