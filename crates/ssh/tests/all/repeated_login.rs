@@ -84,8 +84,8 @@ async fn the_server_decides_on_each_log_in() {
     }
 }
 
-/// Server that accepts all keys. Each log-in offers the client's key and the key of the far gateway.
-/// The server answers the third offer only after the client has signed.
+/// Server that accepts all keys. Each log-in offers the client's key and the far gateway's key. The
+/// server answers the third offer only after the client has signed.
 #[derive(Clone)]
 struct SlowServer {
     offers: Arc<AtomicUsize>,
