@@ -166,7 +166,7 @@ impl FileReadAhead {
     /// Accepts that the client closes the handle. Returns the path of the file, and the part that
     /// the client has read. Returns `None` for a short range, or if the path is unknown.
     pub(super) fn close(&mut self) -> Option<(PathHash, ReadPart)> {
-        // The read-ahead ends behind the READs that wait.
+        // The far half gets no further credit behind the READs that wait.
         self.range_end = self.requested_end;
         let registration = self.registration.take();
         let path = registration.filter(|_| self.has_read)?.path();

@@ -24,7 +24,7 @@ mod tests;
 mod writes;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -118,8 +118,8 @@ pub struct SftpNear {
     /// Files that may have a read-ahead, by the numbers of their handles.
     read_ahead: BTreeSet<u64>,
     /// Files that the client has closed while READs wait for read-ahead, by the numbers of their
-    /// handles. The value is the id of a CLOSE that has no answer yet.
-    closing: BTreeMap<u64, Option<u32>>,
+    /// handles. The client already has the answers to CLOSE.
+    closing: BTreeSet<u64>,
     listings: Listings,
     prepared: Prepared,
     early_opens: EarlyOpens,
@@ -155,7 +155,7 @@ impl SftpNear {
             unconfirmed_bytes: 0,
             changes: 0,
             read_ahead: BTreeSet::new(),
-            closing: BTreeMap::new(),
+            closing: BTreeSet::new(),
             listings: Listings::default(),
             prepared: Prepared::default(),
             early_opens: EarlyOpens::default(),
@@ -301,6 +301,12 @@ impl SftpNear {
         self.outbox.pending() > 0 || self.waiting() > 0
     }
 
+    /// Returns whether READs or READDIRs wait for read-ahead. The end of the client's requests must
+    /// not reach the server before that, because requests of the near half can follow.
+    pub fn has_waiting_reads(&self) -> bool {
+        self.waiting() > 0
+    }
+
     /// Returns whether the server owes the client nothing. Each request of the client has an
     /// answer, and no file is open for writing. The result is false before VERSION.
     pub fn is_settled(&self) -> bool {
@@ -354,38 +360,36 @@ impl SftpNear {
                 file.stop(&mut self.outbox);
             }
         }
-        self.close_stopped_files();
+        self.send_waiting_closes();
         self.outbox.mark_change();
     }
 
     /// Prepares the next request, which may change a path, but no bytes of a file.
     fn begin_path_change(&mut self) {
         self.drop_prepared();
-        self.close_stopped_files();
+        // Some servers refuse to change the path of an open file.
+        self.send_waiting_closes();
         self.outbox.mark_path_change();
     }
 
-    /// Sends the CLOSE of each file that the client has closed. Some servers refuse to change the
-    /// path of an open file.
-    fn close_stopped_files(&mut self) {
-        for (handle, id) in std::mem::take(&mut self.closing) {
+    /// Passes on each CLOSE that waits for READs. The READs precede it.
+    fn send_waiting_closes(&mut self) {
+        for handle in std::mem::take(&mut self.closing) {
             if let Some(open) = self.handles.get_mut(&handle)
                 && let Access::File(file) = &mut open.access
                 && file.waiting() > 0
             {
                 file.stop(&mut self.outbox);
             }
-            self.send_close(handle, id);
+            self.send_close(handle, None);
         }
     }
 
-    /// Sends the CLOSE of a file that the client has closed, if no READ waits any more.
+    /// Passes on the CLOSE of a file that the client has closed, if no READ waits any more.
     fn close_if_read(&mut self, handle: u64) {
         let open = self.handles.get(&handle);
-        if open.is_some_and(|open| open.waiting() == 0)
-            && let Some(id) = self.closing.remove(&handle)
-        {
-            self.send_close(handle, id);
+        if open.is_some_and(|open| open.waiting() == 0) && self.closing.remove(&handle) {
+            self.send_close(handle, None);
         }
     }
 

@@ -74,7 +74,7 @@ pub(super) enum PendingRequest {
         handle: u64,
     },
     Close {
-        /// `None` if the client has not sent this CLOSE.
+        /// `None` if the client has not sent this CLOSE, or already has the answer.
         id: Option<u32>,
         handle: u64,
     },

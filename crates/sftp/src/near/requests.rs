@@ -139,6 +139,10 @@ impl SftpNear {
         if !self.admits_handle(id) {
             return Ok(Handling::Done);
         }
+        if self.handles.len() + self.opens >= CLOSING_HANDLES_MAX {
+            // The server may have no handle for a further file.
+            self.send_waiting_closes();
+        }
         let window_bytes = self.begin_open(&path, flags);
         Ok(if self.opens_early(&path, flags) {
             Handling::OpenEarly(path)
@@ -223,6 +227,8 @@ impl SftpNear {
     fn close(&mut self, id: u32, mut fields: FieldReader) -> Result<Handling, PacketError> {
         let name = fields.handle()?;
         let Some(handle) = self.names.remove(&name) else {
+            // The client may close a handle again. The server may reuse the handle after CLOSE.
+            self.send_waiting_closes();
             return Ok(Handling::Relay);
         };
         if self.writes(handle).is_some() {
@@ -236,7 +242,8 @@ impl SftpNear {
             ..
         } = self;
         let open = handles.get_mut(&handle).expect("each name has a handle");
-        let mut is_read = true;
+        let is_early = self.settings.early != EarlyReplies::Off;
+        let mut is_waiting = false;
         let is_read_only = match &mut open.access {
             Access::File(file) => {
                 match file.close() {
@@ -246,7 +253,12 @@ impl SftpNear {
                     }
                     None => {}
                 }
-                is_read = file.waiting() == 0;
+                is_waiting = file.waiting() > 0;
+                if is_waiting && !is_early {
+                    // The waiting READs are passed on, so that the server answers them before
+                    // CLOSE.
+                    file.stop(outbox);
+                }
                 true
             }
             Access::Folder(folder) => {
@@ -258,16 +270,16 @@ impl SftpNear {
             Access::Relayed => true,
             Access::Writable(_) => false,
         };
-        let is_early = is_read_only && self.settings.early != EarlyReplies::Off;
-        if is_early {
-            self.outbox.reply_status(id, &Status::ok());
+        if !is_read_only || !is_early {
+            self.send_close(handle, Some(id));
+            return Ok(Handling::Done);
         }
-        let id = (!is_early).then_some(id);
-        if is_read {
-            self.send_close(handle, id);
+        self.outbox.reply_status(id, &Status::ok());
+        if is_waiting {
+            // The bytes of the READs are in flight. CLOSE follows when they have arrived.
+            self.closing.insert(handle);
         } else {
-            // The READs came before CLOSE, so the server answers them before CLOSE.
-            self.closing.insert(handle, id);
+            self.send_close(handle, None);
         }
         Ok(Handling::Done)
     }
@@ -458,6 +470,9 @@ fn read_folder_packet(name: &[u8]) -> Rope {
 
 /// Version of SFTP.
 const VERSION: u32 = 3;
+
+/// Number of open handles above which an OPEN does not overtake a CLOSE.
+const CLOSING_HANDLES_MAX: usize = 32;
 
 /// Maximum window of a folder's read-ahead in bytes: about 30,000 entries.
 const FOLDER_WINDOW_MAX: u64 = 4 << 20;

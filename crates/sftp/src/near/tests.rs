@@ -375,6 +375,43 @@ fn reads_that_wait_at_close_are_answered_from_read_ahead() {
 }
 
 #[test]
+fn without_early_replies_reads_and_close_are_passed_on() {
+    let settings = NearSettings {
+        early: EarlyReplies::Off,
+        read_ahead_handle_max: first_credit::FIRST_CREDIT_MAX,
+        ..NearSettings::default()
+    };
+    let mut fixture = Fixture::new(settings, "unknown");
+    fixture.open(OpenFlags::READ, "h");
+    fixture.send_read(0, 4);
+    fixture.request(&Request::Close { handle: "h".into() });
+    assert_eq!(fixture.answers(), []);
+    let messages: Vec<_> = std::iter::from_fn(|| fixture.near.next_far_message()).collect();
+    let [stop, read, close] = &messages[..] else {
+        panic!("{messages:?}");
+    };
+    assert!(matches!(stop, ToFar::StopReadAhead { .. }), "{stop:?}");
+    assert!(matches!(read, ToFar::Request { .. }), "{read:?}");
+    assert!(matches!(close, ToFar::Close { .. }), "{close:?}");
+}
+
+#[test]
+fn second_close_of_a_handle_follows_the_first() {
+    let mut fixture = Fixture::held();
+    fixture.open(OpenFlags::READ, "h");
+    fixture.send_read(0, 4);
+    fixture.request(&Request::Close { handle: "h".into() });
+    assert_eq!(fixture.near.next_far_message(), None);
+    fixture.request(&Request::Close { handle: "h".into() });
+    let messages: Vec<_> = std::iter::from_fn(|| fixture.near.next_far_message()).collect();
+    let [_, _, first, second] = &messages[..] else {
+        panic!("{messages:?}");
+    };
+    assert!(matches!(first, ToFar::Close { .. }), "{first:?}");
+    assert!(matches!(second, ToFar::Request { .. }), "{second:?}");
+}
+
+#[test]
 fn close_reaches_the_server_before_a_later_change_of_a_path() {
     let mut fixture = Fixture::held();
     fixture.open(OpenFlags::READ, "h");

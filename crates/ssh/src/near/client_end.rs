@@ -178,9 +178,10 @@ impl ClientEnd {
     }
 
     /// Sends the client a message without effect whenever the gateway reads nothing from the
-    /// connection. If the client is gone and its data fill all buffers, its end of the connection
-    /// cannot reach the gateway. Its system then answers only a message. The function never
-    /// returns.
+    /// connection. The function never returns.
+    ///
+    /// If the client is gone and its data fill all buffers, the end of its connection cannot reach
+    /// the gateway. The client's system then resets the connection when the message arrives.
     pub(super) async fn probe_while_paused(&self) {
         loop {
             sleep(PROBE_INTERVAL).await;

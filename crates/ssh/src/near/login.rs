@@ -247,6 +247,9 @@ pub(super) async fn complete(
                     may_open.notify_one();
                 }
                 let reply = far.request(&ToFar::Signature { signature }).await;
+                if let Err(end) = &reply {
+                    login.failure = Some(end.text.clone());
+                }
                 match reply.map_err(|end| end.text)? {
                     ToNear::Authenticated => {
                         login.deferred.clear();
@@ -270,6 +273,7 @@ pub(super) async fn complete(
                 why = KEY_REJECTED.to_owned();
                 is_rejected = true;
             }
+            Err(SigningFailure::NoAnswer(text)) => why = text,
             Err(SigningFailure::NoSignature(text)) => {
                 why = text;
                 login.known_key = Some(known);
@@ -382,6 +386,8 @@ async fn offer_reply(far: &FarHalf) -> Result<ToNear, SessionEnd> {
 enum SigningFailure {
     /// The server does not accept the key.
     KeyRejected,
+    /// The server's answer to the offer of the key is missing. The text is a sentence for the user.
+    NoAnswer(String),
     /// The client's agent does not sign. The text is a sentence for the user.
     NoSignature(String),
 }
@@ -402,9 +408,9 @@ async fn sign(
             Ok(ToNear::Rejected { .. }) => return Err(SigningFailure::KeyRejected),
             Ok(_) => {
                 let text = "unexpected reply of the far gateway".to_owned();
-                return Err(SigningFailure::NoSignature(text));
+                return Err(SigningFailure::NoAnswer(text));
             }
-            Err(end) => return Err(SigningFailure::NoSignature(end.text)),
+            Err(end) => return Err(SigningFailure::NoAnswer(end.text)),
         },
     };
     let signed = agent::sign(handle, &known.key, &to_sign, &known.algorithm).await;

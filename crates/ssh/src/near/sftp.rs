@@ -241,7 +241,7 @@ impl<'a> SftpChannel<'a> {
             }
             if let Some(message) = self.next_far_message() {
                 send.queue_sftp(message);
-            } else if !has_sent_end && self.state.lock().has_client_ended {
+            } else if !has_sent_end && self.may_send_end() {
                 has_sent_end = true;
                 send.queue(ChannelMessage::Eof.encode());
             } else {
@@ -295,6 +295,12 @@ impl<'a> SftpChannel<'a> {
     async fn wait_for_stop(&self) {
         let stops = self.state.lock().transfers.stops();
         stops.notified().await;
+    }
+
+    /// Returns whether the client has ended its requests, and the session sends no request itself.
+    fn may_send_end(&self) -> bool {
+        let state = self.state.lock();
+        state.has_client_ended && !state.session.has_waiting_reads()
     }
 
     /// Returns bytes for the client.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use ssh::EarlyReplies;
+use tokio::time::timeout;
 
 use crate::{
     common::{TIMEOUT, World, assert_success, errors, pattern, read, run_async, sftp},
@@ -171,6 +172,52 @@ async fn the_status_shows_each_file() {
         assert_eq!(record.path, up.display().to_string());
         assert_eq!(record.user, world.user);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_before_close_and_the_end_of_the_input_have_answers() {
+    const READS: u32 = 1000;
+    let world = World::start().await;
+    let content = pattern(READS as usize * 32_768);
+    std::fs::write(world.path("large"), &content).expect("written");
+    let mut client = world
+        .ssh(&["-s", "sftp"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ssh is installed");
+    let mut input = client.stdin.take().expect("piped");
+    let mut output = client.stdout.take().expect("piped");
+    let name = world.path("large").display().to_string().into_bytes();
+    let read = tokio::task::spawn_blocking(move || {
+        input.write_all(&packet(1, &[&number(3)]))?;
+        answer(&mut output)?;
+        let open = [number(0), string(&name), number(1), number(0)].concat();
+        input.write_all(&packet(3, &[&open]))?;
+        let handle = answer(&mut output)?.split_off(5);
+        let mut requests = Vec::new();
+        for index in 0..READS {
+            let offset = u64::from(index) * 32_768;
+            let range = [&offset.to_be_bytes()[..], &number(32_768)].concat();
+            requests.extend(packet(5, &[&number(index), &handle, &range]));
+        }
+        requests.extend(packet(4, &[&number(READS), &handle]));
+        let writer = std::thread::spawn(move || input.write_all(&requests));
+        let mut data = vec![Vec::new(); READS as usize];
+        for _ in 0..=READS {
+            let mut answer = answer(&mut output)?;
+            let id = u32::from_be_bytes(answer[1..5].try_into().expect("four bytes"));
+            if id < READS {
+                // The bytes follow the type, the number of the request and their length.
+                data[id as usize] = answer.split_off(9);
+            }
+        }
+        writer.join().expect("no panic")?;
+        Ok::<_, std::io::Error>(data.concat())
+    });
+    let read = timeout(TIMEOUT, read).await.expect("answers in time");
+    assert!(read.expect("no panic").expect("answers") == content);
+    assert!(client.wait().expect("a child").success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
