@@ -22,7 +22,7 @@ use russh::{
     server::{Auth, Handler, PublicKeyOffer, VerifiedPublicKey},
 };
 use ssh::PublicKeyWay;
-use tokio::{net::UnixStream, sync::Notify, time::timeout};
+use tokio::{net::UnixStream, sync::watch, time::timeout};
 
 use crate::{
     agent::Agent,
@@ -85,11 +85,11 @@ async fn the_server_decides_on_each_log_in() {
 }
 
 /// Server that accepts all keys. Each log-in offers the client's key and the far gateway's key. The
-/// server answers the third offer only after the client has signed.
+/// server answers the third offer only after the client has signed for the second time.
 #[derive(Clone)]
 struct SlowServer {
     offers: Arc<AtomicUsize>,
-    signatures: Arc<Notify>,
+    signatures: watch::Receiver<usize>,
 }
 
 impl Handler for SlowServer {
@@ -101,7 +101,8 @@ impl Handler for SlowServer {
         _: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
         if self.offers.fetch_add(1, Ordering::Relaxed) == 2 {
-            self.signatures.notified().await;
+            let signed = self.signatures.wait_for(|count| *count == 2).await;
+            assert!(signed.is_ok(), "the signer is part of the test");
         }
         Ok(Auth::Accept)
     }
@@ -117,10 +118,11 @@ impl Handler for SlowServer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_signs_before_the_server_answers() {
-    let signatures = Arc::<Notify>::default();
+    let (signatures, counted) = watch::channel(0);
+    let offers = Arc::<AtomicUsize>::default();
     let server = SlowServer {
-        offers: Arc::default(),
-        signatures: signatures.clone(),
+        offers: offers.clone(),
+        signatures: counted,
     };
     let world = own_server::world(server, |_| {}).await;
     let agent = Agent::start(&world);
@@ -139,12 +141,13 @@ async fn the_client_signs_before_the_server_answers() {
         let accepted = timeout(TIMEOUT, log_in).await.expect("an answer in time");
         assert!(accepted.expect("a signature").success());
     }
+    assert_eq!(offers.load(Ordering::Relaxed), 4);
 }
 
 /// Signer that reports each signature.
 struct NotifyingSigner {
     agent: PathBuf,
-    signatures: Arc<Notify>,
+    signatures: watch::Sender<usize>,
 }
 
 impl Signer for NotifyingSigner {
@@ -159,7 +162,7 @@ impl Signer for NotifyingSigner {
         let stream = UnixStream::connect(&self.agent).await.expect("an agent");
         let mut agent = AgentClient::connect(stream);
         let signed = agent.sign_request(identity, hash, to_sign).await;
-        self.signatures.notify_one();
+        self.signatures.send_modify(|count| *count += 1);
         signed.map_err(|_| Refused)
     }
 }
