@@ -26,7 +26,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::common::openssh::OpenSshServer;
+use crate::common::{content, openssh::OpenSshServer};
 
 async fn read(session: &SftpSession, path: &Path, offset_bytes: u64) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
@@ -59,12 +59,6 @@ async fn write(session: &SftpSession, path: &Path, bytes: &[u8]) {
     assert_eq!(stat.modified.map(|it| it.unix_s), Some(1_700_000_000));
 }
 
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u64)
-        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-        .collect()
-}
-
 async fn refused(dial: &SftpDial) -> ServerError {
     SftpSession::open(dial).await.expect_err("refused")
 }
@@ -76,7 +70,7 @@ async fn files_are_written_read_and_named() {
     let folder = server.path("files \u{e4}");
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
     session.make_directory(&bytes(&folder)).await.expect("made");
-    let content = pattern(20_000_003);
+    let content = content(20_000_003);
     let part = folder.join("film.part");
     write(&session, &part, &content).await;
     assert!(std::fs::read(&part).expect("a file") == content);
@@ -121,7 +115,7 @@ async fn files_are_written_read_and_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_sessions_write_ranges_of_one_file() {
     let server = OpenSshServer::start("");
-    let content = pattern(9_000_001);
+    let content = content(9_000_001);
     let path = server.path("ranges");
     let middle = 4_321_000;
     let write = async |offset: usize, bytes: &[u8]| {

@@ -15,7 +15,7 @@ use relay::{
 };
 
 use crate::common::{
-    TIMEOUT, World, assert_success, errors, pattern, read, run_async, run_async_with, sftp, text,
+    TIMEOUT, World, assert_success, content, errors, read, run_async, run_async_with, sftp, text,
 };
 
 const COMPRESSED: ListenerCoding = ListenerCoding {
@@ -94,20 +94,21 @@ async fn files_of_text_shrink_only_where_the_listener_permits_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_of_noise_and_of_all_sizes_come_back() {
+async fn files_of_noise_and_of_text_come_back_in_all_sizes() {
     let world = coded(BOTH).await;
     for size in [0, 1, 511, 512, 16_384, 65_536, 300_001, 5_000_000] {
-        std::fs::write(world.path("source"), pattern(size)).expect("written");
-        put_and_get(&world, &world.path("source")).await;
+        for bytes in [content(size), text(size)] {
+            std::fs::write(world.path("source"), bytes).expect("written");
+            put_and_get(&world, &world.path("source")).await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_has_crossed_the_link_goes_by_references() {
     let world = coded(BOTH).await;
-    let content = pattern(20_000_000);
-    std::fs::write(world.path("source"), &content).expect("written");
-    std::fs::write(world.path("other"), pattern(1_000_003)).expect("written");
+    std::fs::write(world.path("source"), content(20_000_000)).expect("written");
+    std::fs::write(world.path("other"), content(1_000_003)).expect("written");
     let before = Coded::now(&world);
     put_and_get(&world, &world.path("source")).await;
     let (bytes, first) = before.since(&world);

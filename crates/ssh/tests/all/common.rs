@@ -17,7 +17,7 @@ use relay::{
     Relay, Sessions, far, near,
     optimise::StoresSettings,
     service::FarService,
-    settings::{ListenerCoding, RelaySettings},
+    settings::{ListenerCoding, MEMORY_MAX, RelaySettings},
 };
 use ssh::{ChannelKind, EarlyReplies, FarSsh, HostKey, PublicKeyWay, SshListener, SshNear};
 use tempfile::TempDir;
@@ -52,6 +52,8 @@ pub(crate) struct WorldSettings {
     pub(crate) server_options: String,
     /// Whether both gateways have chunk stores.
     pub(crate) has_stores: bool,
+    /// Memory of each gateway's link.
+    pub(crate) link_memory_max: ByteCount,
 }
 
 impl World {
@@ -103,6 +105,7 @@ impl World {
             allow: None,
             server_options: String::new(),
             has_stores: false,
+            link_memory_max: MEMORY_MAX,
         };
         let address = free_address();
         settings.listener.target = Some(address.to_string().parse().expect("a server"));
@@ -116,7 +119,8 @@ impl World {
         let host_key = HostKey::load_or_create(&settings.listener.host_key_file);
         let host_key = host_key.expect("a host key");
         let stores = settings.has_stores.then_some(folder.path());
-        let (near, far, sessions) = pair(allow, ssh::far_services(settings.far), stores);
+        let services = ssh::far_services(settings.far);
+        let (near, far, sessions) = pair(allow, services, stores, settings.link_memory_max);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("bound");
         let service = SshNear::new(Arc::new(settings.listener), host_key);
@@ -232,6 +236,7 @@ fn pair(
     allow: AllowList,
     services: Vec<Arc<dyn FarService>>,
     stores: Option<&Path>,
+    memory_max: ByteCount,
 ) -> (Relay, Relay, [Sessions; 2]) {
     let store = |name: &str| {
         stores.map(|folder| StoresSettings {
@@ -241,11 +246,12 @@ fn pair(
     };
     let [near, far] = [(); 2].map(|()| Identity::generate());
     let keys = (near.public_key(), far.public_key());
-    let (far, far_sessions) = relay(far, (keys.0, None), allow, services, store("far_store"));
+    let far_store = store("far_store");
+    let (far, far_sessions) = relay(far, (keys.0, None), allow, services, far_store, memory_max);
     let endpoint = Some(far.link().local_addr());
     let (allow, services) = (AllowList::default(), Vec::new());
     let store = store("near_store");
-    let (near, near_sessions) = relay(near, (keys.1, endpoint), allow, services, store);
+    let (near, near_sessions) = relay(near, (keys.1, endpoint), allow, services, store, memory_max);
     (near, far, [near_sessions, far_sessions])
 }
 
@@ -255,6 +261,7 @@ fn relay(
     allow: AllowList,
     services: Vec<Arc<dyn FarService>>,
     stores: Option<StoresSettings>,
+    memory_max: ByteCount,
 ) -> (Relay, Sessions) {
     let of_link = PeerConfig {
         name: "other".to_owned(),
@@ -265,6 +272,7 @@ fn relay(
     };
     let mut settings = RelaySettings::new(identity, vec![of_link]);
     settings.peers[0].allow = allow;
+    settings.link.memory_max = memory_max;
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let link = Link::start(socket, settings.link.clone()).expect("a link");
     let (relay, sessions) = Relay::builder(link, settings).stores(stores).build();
@@ -279,7 +287,8 @@ pub(crate) async fn listener_without_a_peer(world: &World) -> SocketAddr {
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let endpoint = silent.local_addr().expect("bound");
     let peer = (other.public_key(), Some(endpoint));
-    let (near, sessions) = relay(own, peer, AllowList::default(), Vec::new(), None);
+    let allow = AllowList::default();
+    let (near, sessions) = relay(own, peer, allow, Vec::new(), None, MEMORY_MAX);
     // The relay ends with the runtime of the test.
     std::mem::forget((silent, sessions));
     let host_key = HostKey::load_or_create(&world.path("near_host_key")).expect("a key");
@@ -392,11 +401,12 @@ pub(crate) fn assert_success(output: &Output) {
     );
 }
 
-/// Generates bytes that differ from offset to offset.
-pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u64)
-        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-        .collect()
+/// Returns pseudorandom bytes without repeated sequences.
+pub(crate) fn content(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    // This generator is fast in unoptimised tests, too.
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
 }
 
 /// Returns bytes of a text. Its words recur, but its lines do not.

@@ -8,7 +8,7 @@ use std::{
 
 use ssh::ChannelKind;
 
-use crate::common::{World, assert_success, errors, pattern, run_async, run_async_with};
+use crate::common::{World, assert_success, content, errors, run_async, run_async_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_returns_its_output_and_its_exit_status() {
@@ -24,7 +24,7 @@ async fn a_command_returns_its_output_and_its_exit_status() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_pass_in_both_directions_at_once() {
     let world = World::start().await;
-    let sent = pattern(200_000_000);
+    let sent = content(200_000_000);
     let output = run_async_with(world.ssh(&["cat"]), sent.clone()).await;
     assert_success(&output);
     assert!(output.stdout == sent, "{} bytes", output.stdout.len());
@@ -110,7 +110,7 @@ async fn a_channel_whose_reader_has_stopped_stops_no_other() {
     .expect("no panic");
     read.expect("output");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let sent = pattern(20_000_000);
+    let sent = content(20_000_000);
     let mut second = start(&[&destination]);
     second.arg("cat");
     let echoed = run_async_with(second, sent.clone()).await;
@@ -146,7 +146,7 @@ async fn the_gateway_ends_a_program_whose_client_is_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rsync_and_scp_copy_files_both_ways() {
     let world = World::start().await;
-    let content = pattern(5_000_000);
+    let content = content(5_000_000);
     std::fs::write(world.path("source"), &content).expect("written");
     let port = world.listener.port().to_string();
     let remote = |name: &str| format!("{}:{}", world.destination(), world.path(name).display());
@@ -213,7 +213,7 @@ async fn forwarding_of_ports_is_refused_with_a_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_are_exchanged_again_during_a_transfer() {
     let world = World::start().await;
-    let sent = pattern(50_000_000);
+    let sent = content(50_000_000);
     let mut command = Command::new("ssh");
     command
         .args(world.options())
@@ -249,7 +249,7 @@ async fn a_program_that_does_not_read_stops_no_other_channel() {
         .spawn()
         .expect("ssh is installed");
     let mut input = stopped.stdin.take().expect("piped");
-    let written = std::thread::spawn(move || input.write_all(&pattern(20_000_000)));
+    let written = std::thread::spawn(move || input.write_all(&content(20_000_000)));
     let deadline = std::time::Instant::now() + crate::common::TIMEOUT;
     while !world.path("control").exists() {
         assert!(std::time::Instant::now() < deadline, "no master");
@@ -258,7 +258,7 @@ async fn a_program_that_does_not_read_stops_no_other_channel() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut second = start(&[&destination]);
     second.arg("cat");
-    let sent = pattern(5_000_000);
+    let sent = content(5_000_000);
 
     let echoed = run_async_with(second, sent.clone()).await;
     assert_success(&echoed);

@@ -10,15 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use units::ByteCount;
+
 use crate::{
-    common::{TIMEOUT, World, assert_success, errors, pattern, run_async},
+    common::{TIMEOUT, World, assert_success, content, errors, run_async},
     raw_sftp::{answer, number, packet, string},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gateway_ends_an_sftp_channel_whose_client_left_with_a_full_window() {
     let world = World::start().await;
-    std::fs::write(world.path("large"), pattern(60_000_000)).expect("written");
+    std::fs::write(world.path("large"), content(60_000_000)).expect("written");
     let mut client = world
         .ssh(&["-s", "sftp"])
         .stdin(Stdio::piped())
@@ -56,7 +58,7 @@ async fn the_gateway_ends_an_sftp_channel_whose_client_left_with_a_full_window()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gateway_ends_a_program_that_does_not_read_when_its_client_is_gone() {
-    let world = World::start().await;
+    let world = World::with(|it| it.link_memory_max = LITTLE_MEMORY).await;
     let mut client = world
         .ssh(&["sleep 1000"])
         .stdin(Stdio::piped())
@@ -66,7 +68,7 @@ async fn the_gateway_ends_a_program_that_does_not_read_when_its_client_is_gone()
     let count = Arc::new(AtomicUsize::new(0));
     let writer_count = count.clone();
     let written = std::thread::spawn(move || {
-        pattern(200_000_000).chunks(65_536).try_for_each(|chunk| {
+        content(40_000_000).chunks(65_536).try_for_each(|chunk| {
             writer_count.fetch_add(chunk.len(), Ordering::Relaxed);
             input.write_all(chunk)
         })
@@ -113,6 +115,9 @@ async fn wait_for_end(world: &World) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
+
+/// Memory of links that 40 MB for a program fill long before the gateway probes the client.
+const LITTLE_MEMORY: ByteCount = ByteCount::mebibytes(64);
 
 /// State of an open connection in the kernel's table.
 const ESTABLISHED: &str = "01";

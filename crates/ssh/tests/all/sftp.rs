@@ -11,7 +11,7 @@ use ssh::EarlyReplies;
 use tokio::time::timeout;
 
 use crate::{
-    common::{TIMEOUT, World, assert_success, errors, pattern, read, run_async, sftp},
+    common::{TIMEOUT, World, assert_success, content, errors, read, run_async, sftp},
     raw_sftp::{answer, number, packet, string},
 };
 
@@ -19,7 +19,7 @@ use crate::{
 async fn sftp_copies_files_both_ways_with_each_rule_of_early_replies() {
     for early in [EarlyReplies::Held, EarlyReplies::Off, EarlyReplies::All] {
         let world = World::with(|it| it.listener.early = early).await;
-        let content = pattern(30_000_001);
+        let content = content(30_000_001);
         std::fs::write(world.path("source"), &content).expect("written");
         std::fs::write(world.path("empty"), b"").expect("written");
         let batch = format!(
@@ -44,7 +44,7 @@ async fn a_failure_of_the_server_is_the_failure_of_the_client() {
     let world = World::start().await;
     let output = sftp(&world, "get /nonexistent/file\n").await;
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
-    std::fs::write(world.path("source"), pattern(3_000_000)).expect("written");
+    std::fs::write(world.path("source"), content(3_000_000)).expect("written");
     let batch = format!("put {} /dev/full\n", world.path("source").display());
     let output = sftp(&world, &batch).await;
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
@@ -56,7 +56,7 @@ async fn scp_copies_a_folder_both_ways() {
     std::fs::create_dir(world.path("tree")).expect("a folder");
     for number in 0..30_usize {
         let name = world.path("tree").join(format!("file {number}"));
-        std::fs::write(name, pattern(number * 10_000)).expect("written");
+        std::fs::write(name, content(number * 10_000)).expect("written");
     }
     let remote = |name: &str| format!("{}:{}", world.destination(), world.path(name).display());
     let local = |name: &str| world.path(name).display().to_string();
@@ -72,7 +72,7 @@ async fn scp_copies_a_folder_both_ways() {
     }
     for number in 0..30_usize {
         let name = world.path("tree_down").join(format!("file {number}"));
-        assert!(read(&name) == pattern(number * 10_000), "{number}");
+        assert!(read(&name) == content(number * 10_000), "{number}");
     }
 }
 
@@ -80,7 +80,7 @@ async fn scp_copies_a_folder_both_ways() {
 async fn lftp_mirrors_a_folder_both_ways() {
     let world = World::start().await;
     std::fs::create_dir(world.path("tree")).expect("a folder");
-    let content = pattern(5_000_000);
+    let content = content(5_000_000);
     for number in 0..5 {
         let name = world.path("tree").join(format!("file{number}"));
         std::fs::write(name, &content).expect("written");
@@ -126,7 +126,7 @@ async fn sshfs_reads_and_writes_files() {
         return eprintln!("not tested: this user may not mount");
     }
     assert_success(&output);
-    let content = pattern(10_000_000);
+    let content = content(10_000_000);
     let (mount, tree) = (world.path("mount"), world.path("tree"));
     let expected = content.clone();
     let copied = tokio::task::spawn_blocking(move || {
@@ -146,7 +146,7 @@ async fn sshfs_reads_and_writes_files() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_shows_each_file() {
     let world = World::start().await;
-    std::fs::write(world.path("source"), pattern(1_000_000)).expect("written");
+    std::fs::write(world.path("source"), content(1_000_000)).expect("written");
     let up = world.path("up");
     let batch = format!(
         "put {0} {1}\nget {1} {2}\n",
@@ -178,7 +178,7 @@ async fn the_status_shows_each_file() {
 async fn reads_before_close_and_the_end_of_the_input_have_answers() {
     const READS: u32 = 1000;
     let world = World::start().await;
-    let content = pattern(READS as usize * 32_768);
+    let content = content(READS as usize * 32_768);
     std::fs::write(world.path("large"), &content).expect("written");
     let mut client = world
         .ssh(&["-s", "sftp"])
@@ -223,7 +223,7 @@ async fn reads_before_close_and_the_end_of_the_input_have_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_download_that_waits_for_its_client_is_limited_by_the_client() {
     let world = World::start().await;
-    std::fs::write(world.path("large"), pattern(20_000_000)).expect("written");
+    std::fs::write(world.path("large"), content(20_000_000)).expect("written");
     let mut client = world
         .ssh(&["-s", "sftp"])
         .stdin(Stdio::piped())

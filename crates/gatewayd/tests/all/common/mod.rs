@@ -29,8 +29,6 @@ use gatewayd::{
     reload::ReloadOutcome,
 };
 use link::Identity;
-use rand::{Rng as _, SeedableRng as _};
-use rand_pcg::Pcg64Mcg;
 use relay::status::GatewaySnapshot;
 use socket2::SockRef;
 use tokio::{
@@ -475,7 +473,10 @@ pub fn pattern(count: usize) -> Vec<u8> {
 /// Returns bytes that cannot be compressed. Each seed yields different bytes.
 pub fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
-    Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut bytes);
+    // This generator is fast in unoptimised tests, too.
+    let mut generator = blake3::Hasher::new();
+    generator.update(&seed.to_le_bytes());
+    generator.finalize_xof().fill(&mut bytes);
     bytes
 }
 
