@@ -183,6 +183,8 @@ pub(super) async fn key_proved(client: &Client, name: &str, key: &PublicKey) -> 
     let at_once = &ways[..agent.unwrap_or(ways.len())];
     if !at_once.is_empty() {
         let proof = prove(&far, &known, at_once.to_vec()).await;
+        // The proof has ended the offer.
+        login.known_key = None;
         let may_retry = matches!(&proof, Ok(proof) if proof.is_key_accepted && proof.is_rejected());
         if agent.is_none() || !may_retry {
             drop(login);
@@ -283,7 +285,11 @@ pub(super) async fn complete(
     if !ways.is_empty()
         && let Some(known) = login.known_key.take()
     {
-        let proof = prove(&far, &known, ways).await.map_err(|end| end.text)?;
+        let proof = prove(&far, &known, ways).await;
+        if let Err(end) = &proof {
+            login.failure = Some(end.text.clone());
+        }
+        let proof = proof.map_err(|end| end.text)?;
         if proof.reply == ToNear::Authenticated {
             login.deferred.clear();
             log_success(client, &far, &login.user, Some(&known));

@@ -13,7 +13,7 @@ use std::{
 use units::ByteCount;
 
 use crate::{
-    common::{TIMEOUT, World, assert_success, content, errors, run_async},
+    common::{TIMEOUT, World, assert_success, content, errors, run_async, run_async_with},
     raw_sftp::{answer, number, packet, string},
 };
 
@@ -83,6 +83,17 @@ async fn the_gateway_ends_a_program_that_does_not_read_when_its_client_is_gone()
     let _ = client.wait();
     assert!(written.join().expect("no panic").is_err());
     wait_for_end(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_reads_late_receives_all_input() {
+    let world = World::with(|it| it.link_memory_max = LITTLE_MEMORY).await;
+    let sent = content(40_000_000);
+    let output = run_async_with(world.ssh(&["-v", "sleep 17; cat"]), sent.clone()).await;
+    assert_success(&output);
+    let probe = "rtype xon-xoff";
+    assert!(errors(&output).contains(probe), "{}", errors(&output));
+    assert!(output.stdout == sent, "{} bytes", output.stdout.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
