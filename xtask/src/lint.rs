@@ -1,6 +1,6 @@
 //! `cargo xtask lint`: runs every check that needs no human reviewer.
 
-use std::{collections::HashSet, env};
+use std::{collections::HashSet, env, path::Path, thread};
 
 use anyhow::{Result, ensure};
 
@@ -21,7 +21,24 @@ pub(crate) struct Arguments {
 
 const DENY_VERSION: &str = "0.20.2";
 
+/// Name of an example. Any example of the workspace would do.
+const EXAMPLE: &str = "speed";
+
+/// Checks of files, which need no build. Each returns sentences about faults.
+const FILE_CHECKS: [(&str, Complaints); 5] = [
+    ("architecture", architecture::complaints),
+    ("documents", book::complaints),
+    ("prose", prose::complaints),
+    ("manifests", manifests::complaints),
+    ("changelog", changelog::complaints),
+];
+
+type Complaints = fn(&Path) -> Result<Vec<String>>;
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
+    // The checks of files run beside the builds.
+    let of_files =
+        thread::spawn(|| FILE_CHECKS.map(|(name, complaints)| (name, complaints(root()))));
     let mut failed = Vec::new();
     let mut note = |name: &'static str, is_good: bool| {
         if !is_good && !failed.contains(&name) {
@@ -48,7 +65,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
     let is_good = clippy::finds_nothing(clippy::PRODUCTION, &mut printed)?;
     note("clippy of the production build", is_good);
     let mut documentation = cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
-    // The libraries are already checked by this compiler.
+    // With an example, cargo selects the features of the dev-dependencies, too. It can then use the
+    // libraries that clippy has checked.
+    documentation.args(["--lib", "--bin", "xtask", "--example", EXAMPLE]);
     documentation.env("RUSTC_WORKSPACE_WRAPPER", clippy::compiler()?);
     documentation.env("RUSTDOCFLAGS", "-Dwarnings");
     note("documentation", succeeds(&mut documentation)?);
@@ -84,25 +103,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Result<(), Failure>> {
         println!("the production build contains {}", laboratory.join(", "));
         note("dependencies of the production build", false);
     }
-    for complaint in architecture::complaints(root())? {
-        println!("{complaint}");
-        note("architecture", false);
-    }
-    for complaint in book::complaints(root())? {
-        println!("{complaint}");
-        note("documents", false);
-    }
-    for complaint in prose::complaints(root())? {
-        println!("{complaint}");
-        note("prose", false);
-    }
-    for complaint in manifests::complaints(root())? {
-        println!("{complaint}");
-        note("manifests", false);
-    }
-    for complaint in changelog::complaints(root())? {
-        println!("{complaint}");
-        note("changelog", false);
+    for (name, complaints) in of_files.join().expect("the checks return") {
+        for complaint in complaints? {
+            println!("{complaint}");
+            note(name, false);
+        }
     }
     if failed.is_empty() {
         println!("lint: nothing found");
