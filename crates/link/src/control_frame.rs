@@ -17,8 +17,7 @@ pub(crate) struct ControlQueue {
     told_rtt: Option<Duration>,
 }
 
-/// Maximum number of frames that wait to be repeated with reports. Each of these frames grants
-/// credit, or states that a stream has been read to its end.
+/// Maximum number of frames that wait to be repeated with reports.
 const ECHOES_MAX: usize = 64;
 /// Maximum number of control frames that are repeated with one report.
 pub(crate) const ECHOES_PER_REPORT: usize = 8;
@@ -60,12 +59,14 @@ impl ControlQueue {
     }
 
     /// Repeats a frame with the next `times` reports. An earlier frame of the same kind and stream
-    /// is no longer repeated.
+    /// is no longer repeated. If the list is full, the oldest frame that concerns one stream is no
+    /// longer repeated.
     pub(crate) fn echo(&mut self, control: ControlFrame, times: u8) {
         self.echoes.retain(|(echo, _)| *echo != control);
         self.push_echo(control, times);
         if self.echoes.len() > ECHOES_MAX {
-            self.echoes.pop_front();
+            let oldest = self.echoes.iter().position(|(echo, _)| echo.state() == 0);
+            self.echoes.remove(oldest.unwrap_or(0));
         }
     }
 
@@ -86,6 +87,15 @@ impl ControlQueue {
 }
 
 impl ControlFrame {
+    /// Whether an application of the peer may wait for this frame. Such a frame is repeated with
+    /// the next reports. It grants credit, permits more streams, or confirms the end of a stream.
+    pub(crate) fn may_be_awaited(self) -> bool {
+        matches!(
+            self,
+            Self::Credit(_) | Self::Done(_) | Self::InitialWindow | Self::StreamLimit
+        )
+    }
+
     /// Returns the bit for a frame that states a property of the whole connection. Returns zero for
     /// any other frame.
     fn state(self) -> u8 {
@@ -176,5 +186,16 @@ mod tests {
         }
         assert_eq!(queue.echoes(), ECHOES_MAX);
         assert_eq!(queue.pop_echo(), Some((ControlFrame::Credit(36), 2)));
+    }
+
+    #[test]
+    fn echoes_of_streams_do_not_replace_the_echo_of_a_connection() {
+        let mut queue = ControlQueue::default();
+        queue.echo(ControlFrame::InitialWindow, 2);
+        for stream in 0..100 {
+            queue.echo(ControlFrame::Done(stream), 2);
+        }
+        assert_eq!(queue.echoes(), ECHOES_MAX);
+        assert_eq!(queue.pop_echo(), Some((ControlFrame::InitialWindow, 2)));
     }
 }

@@ -29,7 +29,7 @@ impl Connection {
             };
             frame.put(out);
             contents.push(Item::Control(control));
-            if matches!(control, ControlFrame::Credit(_) | ControlFrame::Done(_)) {
+            if control.may_be_awaited() {
                 let times = self.received.redundancy() as u8;
                 self.streams.controls.echo(control, times);
             }

@@ -19,6 +19,8 @@ mod icmp;
 mod jitter;
 mod loopback;
 #[cfg(feature = "sim")]
+mod lossy_windows;
+#[cfg(feature = "sim")]
 mod outages;
 #[cfg(feature = "sim")]
 mod overtaking;

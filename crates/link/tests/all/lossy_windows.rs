@@ -1,0 +1,58 @@
+//! Tests of windows on a long, lossy path in virtual time. Memory limits the window.
+//!
+//! The rate of the path is a tenth of 1 Gbit/s, and the memory is a tenth of 1 GiB.
+
+use std::time::Duration;
+
+use link::{
+    StreamClass,
+    sim::{SimSite, SimTransferId, SimWorld, WorldConfig},
+};
+use units::{BitRate, ByteCount};
+use wansim::PathConfig;
+
+const RATE: BitRate = BitRate::mbit(100);
+const RTT: Duration = Duration::from_secs(1);
+const MEMORY: ByteCount = ByteCount::new((1 << 30) / 10);
+/// Payload of a full packet, as a fraction of its size on the line.
+const PAYLOAD: f64 = 0.94;
+/// Timeout for a transfer. It is longer than any transfer in these tests.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Creates a connection over a path with the given loss, and transfers four bandwidth-delay
+/// products, so that the path is known.
+fn warm_world(loss: f64, seed: u64) -> SimWorld {
+    let path = PathConfig {
+        loss,
+        ..PathConfig::line(RATE, RTT)
+    };
+    let mut world = SimWorld::new(&WorldConfig {
+        memory_max: MEMORY,
+        ..WorldConfig::symmetric(path, seed)
+    });
+    let first = send(&mut world, 4.0);
+    world.run_to_end(first, LIMIT).expect("the path is known");
+    world
+}
+
+/// Begins a transfer of `bdps` bandwidth-delay products.
+fn send(world: &mut SimWorld, bdps: f64) -> SimTransferId {
+    let bytes = bdps * RTT.as_secs_f64() * RATE.as_bytes_per_s();
+    world.send(SimSite::A, StreamClass::Bulk, ByteCount::new(bytes as u64))
+}
+
+/// Regression: a frame with the free credit was sent only once. If it was lost, the next stream
+/// began with a quarter of its window.
+#[test]
+fn the_next_transfer_begins_with_its_whole_window() {
+    for seed in 1..=8 {
+        let mut world = warm_world(0.5, seed);
+        let before = world.view(SimSite::A).stats.payload_sent;
+        send(&mut world, 10.0);
+        world.run_for(RTT);
+        let sent = world.view(SimSite::A).stats.payload_sent - before;
+        let part = sent as f64 / (PAYLOAD * RTT.as_secs_f64() * RATE.as_bytes_per_s());
+        println!("seed {seed}: {part:.2} of the path filled");
+        assert!(part > 0.9, "{part:.2} of the path filled, seed {seed}");
+    }
+}
