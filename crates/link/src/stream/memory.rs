@@ -30,6 +30,7 @@ use super::{
     },
     recv::WindowShortage,
     slab::{SLAB_SIZE, SLAB_SLOTS, SlabPool},
+    window_need::gap_share,
 };
 
 /// Maximum number of streams that the peer may have open at once, even if more memory is free.
@@ -316,7 +317,10 @@ impl StreamMemory {
     ) -> u64 {
         let free = self.free_room(share, window);
         let proven_max = match shortage {
-            WindowShortage::Hole { highest } => 4.0 * highest as f64 * free * free,
+            // A window that widens doubles. It may then be twice as large as the gap needs.
+            WindowShortage::Hole { highest } => {
+                2.0 * gap_share(free) * highest as f64 * free * free
+            }
             WindowShortage::Reader { read } => {
                 let free_for_unproven = (2.0 * free - 1.0).max(0.0);
                 let unproven = read.min(SWALLOWED_SLOTS);
@@ -324,7 +328,9 @@ impl StreamMemory {
                 2.0 * (proven + unproven as f64 * free_for_unproven * free_for_unproven)
             }
         };
-        (WINDOW_FLOOR + proven_max as u64).min(self.grown_max(share, window))
+        WINDOW_FLOOR
+            .saturating_add(proven_max as u64)
+            .min(self.grown_max(share, window))
     }
 
     /// Returns the maximum window of a stream, in slots, that the memory for growth permits.

@@ -48,8 +48,8 @@ pub(crate) enum RecvState {
 /// Reason why a window is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WindowShortage {
-    /// At least half of the window lies behind a missing slot. `highest` is one more than the
-    /// highest slot index that has arrived.
+    /// The slots behind a missing slot fill too much of the window: a quarter if all memory is
+    /// free. `highest` is one more than the highest slot index that has arrived.
     Hole { highest: u64 },
     /// A quarter of the window was read within at most two round-trip times. The reader has read
     /// `read` slots so far.

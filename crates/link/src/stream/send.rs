@@ -84,6 +84,9 @@ pub(crate) enum SendState {
     Reset { code: u32 },
 }
 
+/// Part of the window. If the slots from the oldest missing slot on fill more than this part, the
+/// window is short.
+const SHORT_WINDOW_USE: f64 = 0.7;
 /// Maximum number of buffered bytes of a dialogue. In a dialogue, the application waits for a reply
 /// to its last bytes. An open stream with more buffered bytes is no dialogue.
 const TAIL_BYTES: usize = 64 * 1024;
@@ -197,6 +200,18 @@ impl SendHalf {
     /// Whether bytes wait to be sent only because the credit is used up.
     pub(crate) fn is_blocked(&self) -> bool {
         self.unsent_bytes > 0 && self.next_index() >= self.credit
+    }
+
+    /// Whether most of the window is used, counted from the oldest slot that has not been reported
+    /// as arrived. If that slot arrives late, the stream becomes [blocked](Self::is_blocked). A
+    /// stream without new bytes cannot become blocked.
+    pub(crate) fn is_window_short(&self) -> bool {
+        if self.unsent_bytes == 0 {
+            return false;
+        }
+        let used = self.next_index() - self.base;
+        let window = self.credit.saturating_sub(self.base);
+        used as f64 > SHORT_WINDOW_USE * window as f64
     }
 
     /// Whether an application may be waiting for the bytes of this stream.

@@ -433,7 +433,7 @@ impl StreamTable {
         let Some(round) = round else {
             return;
         };
-        let mut copies = copies_in_round(round, loss);
+        let mut copies = copies_in_round(round, loss, stream.send.is_window_short());
         if is_idle && stream.send.is_tail() {
             copies = copies.max(u32::from(tail_copies));
         }

@@ -54,20 +54,23 @@ impl WindowNeed {
     /// Returns `None` until two measuring spans have ended.
     pub(super) fn window(&self, free: f64) -> Option<u64> {
         let read = self.read[0]?.max(self.read[1]?) * round_trips(free);
-        Some((read as u64).max(self.gap_window(free)))
+        Some((read as u64).max(self.gap_window(gap_share(free))))
     }
 
     /// Returns the smallest window in slots with which the reader can double its drain rate in each
     /// round trip.
     pub(super) fn paced_window(&self) -> u64 {
         let read = self.read.into_iter().flatten().fold(0.0, f64::max) * PACED_ROUND_TRIPS;
-        (read as u64).max(self.gap_window(1.0)).max(PACED_MIN)
+        (read as u64)
+            .max(self.gap_window(PACED_GAP_SHARE))
+            .max(PACED_MIN)
     }
 
     /// Returns the window, in slots, that lets new slots arrive while a gap is being filled.
-    fn gap_window(&self, free: f64) -> u64 {
+    /// `share` is the ratio of the window to the number of slots behind the gap.
+    fn gap_window(&self, share: f64) -> u64 {
         let behind_gap = self.behind_gap[0].max(self.behind_gap[1]);
-        (behind_gap as f64 * gap_share(free)) as u64
+        (behind_gap as f64 * share) as u64
     }
 }
 
@@ -79,7 +82,7 @@ pub(super) fn round_trips(free: f64) -> f64 {
 
 /// Returns the ratio of a window to the number of slots behind a gap.
 pub(super) fn gap_share(free: f64) -> f64 {
-    GAP_SHARE_MIN + (GAP_SHARE_MAX - GAP_SHARE_MIN) * free.powi(4)
+    GAP_SHARE_MIN + (GAP_SHARE_MAX - GAP_SHARE_MIN) * free.powi(12)
 }
 
 /// Number of round trips for which a window covers the reader's need while memory is short. The
@@ -91,10 +94,15 @@ const ROUND_TRIPS_MAX: f64 = 8.0;
 const PACED_ROUND_TRIPS: f64 = 2.0;
 /// Minimum window of a paced stream in slots: 384 KiB, the initial grant of version 2.
 const PACED_MIN: u64 = 271;
-/// Ratio of a window to the slots behind a gap: while memory is short, and while all memory is
-/// free.
+/// Ratio of a window to the slots behind a gap, while memory is short.
 const GAP_SHARE_MIN: f64 = 1.25;
-const GAP_SHARE_MAX: f64 = 2.0;
+/// Ratio of a window to the slots behind a gap, while all memory is free. The window widens when a
+/// quarter of it waits behind a gap. If the window holds at least 4/3 of the slots of one round
+/// trip, the new credit reaches the sender in time.
+const GAP_SHARE_MAX: f64 = 4.0;
+/// Ratio of the window of a paced stream to the slots behind a gap. A gateway of the previous
+/// release limits its queues to this window.
+const PACED_GAP_SHARE: f64 = 2.0;
 /// Minimum measuring span in seconds. On a path with a shorter round trip, one read of an
 /// application covers bytes of more than one round trip.
 const SPAN_MIN_S: f64 = 0.005;
@@ -141,5 +149,16 @@ mod tests {
             need.on_read(1000 + step * 100, 1.0 + step as f64 * 0.1, 0.1);
         }
         assert!(need.window(0.0).is_some_and(|window| window < 200));
+    }
+
+    /// Regression: the window widened when half of it waited behind a gap. On a long path, the new
+    /// credit reached the sender too late.
+    #[test]
+    fn slots_behind_a_gap_need_four_times_their_number_while_all_memory_is_free() {
+        let mut need = steady();
+        need.on_gap(1000);
+        assert_eq!(need.window(1.0), Some(4000));
+        assert_eq!(need.window(0.0), Some(1250));
+        assert_eq!(need.paced_window(), 2000);
     }
 }

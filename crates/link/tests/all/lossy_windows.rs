@@ -56,3 +56,23 @@ fn the_next_transfer_begins_with_its_whole_window() {
         assert!(part > 0.9, "{part:.2} of the path filled, seed {seed}");
     }
 }
+
+/// Regression: windows widened too late, and missing slots were lost again too often. The stream
+/// was then blocked.
+#[test]
+fn a_window_at_its_memory_limit_keeps_the_path_filled() {
+    const LOSS: f64 = 0.3;
+    const BDPS: f64 = 14.0;
+    for seed in 1..=3 {
+        let mut world = warm_world(LOSS, seed);
+        let transfer = send(&mut world, BDPS);
+        let took = world.run_to_end(transfer, LIMIT).expect("it ends");
+        let peak = world.view(SimSite::B).receive_memory_peak_bytes as u64;
+        assert!(3 * peak > MEMORY.bytes(), "the window is large: {peak}");
+        // One round trip until the last slot is reported lost, and one until it has arrived.
+        let ideal = RTT.mul_f64(BDPS / (PAYLOAD * (1.0 - LOSS)) + 2.0);
+        let part = ideal.as_secs_f64() / took.as_secs_f64();
+        println!("seed {seed}: {part:.3} of ideal, {peak} bytes of memory");
+        assert!(part > 0.9, "{part:.3} of ideal, seed {seed}");
+    }
+}

@@ -141,3 +141,38 @@ fn single_bytes_that_are_sent_at_once_and_do_not_arrive_are_few_pieces() {
     assert_eq!(half.buffered_bytes() + half.excess_bytes(), 0);
     assert!(half.segments.is_empty(), "arrived bytes are not kept");
 }
+
+/// Sends `sent` of 20 slots with the credit `credit`. Slot 0 has not arrived.
+fn is_short(sent: usize, credit: u64) -> bool {
+    let mut half = SendHalf::new(10);
+    half.write(Bytes::from(vec![7; 20 * SLOT_SIZE]));
+    half.set_credit(credit);
+    for _ in 0..sent {
+        half.take_new(SLOT_SIZE, &mut Vec::new());
+    }
+    half.is_window_short()
+}
+
+#[test]
+fn a_window_is_short_if_more_than_seven_tenths_wait_behind_a_missing_slot() {
+    assert!(!is_short(7, 10));
+    assert!(is_short(8, 10));
+    assert!(!is_short(8, 20), "new credit ends the shortage");
+    assert!(!is_short(20, 20), "without new bytes nothing is blocked");
+}
+
+#[test]
+fn arrived_slots_end_the_shortage_of_a_window() {
+    let mut half = SendHalf::new(10);
+    half.write(Bytes::from(vec![7; 20 * SLOT_SIZE]));
+    for _ in 0..8 {
+        half.take_new(SLOT_SIZE, &mut Vec::new());
+    }
+    assert!(half.is_window_short());
+    for slot in 1..8 {
+        half.on_arrived(slot);
+    }
+    assert!(half.is_window_short(), "slot 0 is still missing");
+    half.on_arrived(0);
+    assert!(!half.is_window_short());
+}
