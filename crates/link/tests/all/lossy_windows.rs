@@ -32,6 +32,12 @@ fn warm_world(loss: f64, seed: u64) -> SimWorld {
     });
     let first = send(&mut world, 4.0);
     world.run_to_end(first, LIMIT).expect("the path is known");
+    let path = world.path_counters(SimSite::A);
+    let lost = path.random_losses as f64 / path.sent as f64;
+    assert!(
+        (lost - loss).abs() < 0.05,
+        "{lost:.3} of the packets are lost"
+    );
     world
 }
 
