@@ -1,7 +1,7 @@
-"""What the measuring scripts share: their arguments, a world, and figures with their spread.
+"""Common parts of the measuring scripts: arguments, the emulated world, and figures with their spread.
 
-A script prints figures, medians with least and most, and fails where a bound of its own is missed. World, servers
-and scripted client are those of `conformance/`.
+A script prints each figure as a median with the lowest and the highest value. It fails if a figure misses one of the
+script's bounds. The world, the servers and the scripted client come from `conformance/`.
 """
 
 import argparse
@@ -20,21 +20,24 @@ from world import PROGRAM, Failure, Missing, Path, World
 
 
 def main(measure, description, path=Path(), needs=(), extend=lambda parser: None):
-    """Calls `measure` with a world on `path` and the arguments. Exits 1 if it fails, 2 if something is missing."""
+    """Calls `measure` with a world on `path` and the arguments.
+
+    Exits with 1 if the measurement fails. Exits with 2 if a program or the rights of root are missing.
+    """
     parser = argparse.ArgumentParser(description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--longhaul", default=PROGRAM)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
-    parser.add_argument("--write", action="store_true", help="write a page into docs/results")
-    parser.add_argument("--keep", action="store_true", help="leave the folder behind")
+    parser.add_argument("--write", action="store_true", help="write the results to a page in docs/results")
+    parser.add_argument("--keep", action="store_true", help="keep the temporary folder")
     for option in ("rate", "rtt", "loss"):
-        parser.add_argument(f"--{option}", default=getattr(path, option), help="of the emulated path")
+        parser.add_argument(f"--{option}", default=getattr(path, option), help="value for the emulated path")
     extend(parser)
     args = parser.parse_args()
     args.path = Path(args.rate, args.rtt, args.loss)
     missing = [tool for tool in ("ip", "vsftpd", "openssl", *needs) if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing:
-        print(f"missing: {', '.join(missing)}" if missing else "needs root, for network namespaces",
+        print(f"missing: {', '.join(missing)}" if missing else "network namespaces need root; run the command as root",
               file=sys.stderr)
         sys.exit(2)
     print(f"{args.path}; {pages.load()}", flush=True)
@@ -52,12 +55,12 @@ def main(measure, description, path=Path(), needs=(), extend=lambda parser: None
 
 
 def write(args, name, title, lines):
-    """With `--write`: writes docs/results/NAME.md, with the command line as it was given."""
+    """Writes docs/results/NAME.md if `--write` was given. The page states the command line."""
     if not args.write:
         return
     script = os.path.splitext(os.path.basename(sys.argv[0]))[0].replace("_", "-")
     words = sys.argv[1:]
-    # Which program is no part of what was measured.
+    # The page omits the path of the program, because the path does not affect the figures.
     options = [word for before, word in zip(["", *words], words)
                if word not in ("--write", "--longhaul") and before != "--longhaul"]
     command = [script] if script in ("soak", "faults") else ["bench", script]
@@ -65,13 +68,13 @@ def write(args, name, title, lines):
 
 
 def require(condition, what):
-    """Fails unless what is measured is what should be."""
+    """Raises `Failure` with the text `what` if `condition` is false."""
     if not condition:
         raise Failure(what)
 
 
 def require_none(missed):
-    """Fails if a bound was missed."""
+    """Raises `Failure` if the list `missed` has entries."""
     require(not missed, f"missed: {'; '.join(missed)}")
 
 
@@ -80,6 +83,6 @@ def quantile(samples, share):
 
 
 def spread(samples, digits=1):
-    """Median, least and most."""
+    """Returns the median, and the lowest and the highest sample in brackets."""
     return (f"{statistics.median(samples):.{digits}f} ({min(samples):.{digits}f}.."
             f"{max(samples):.{digits}f})")

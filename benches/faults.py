@@ -1,7 +1,9 @@
-"""Faults in the midst of transfers: what the client saw, what was lost, how long until new transfers succeed.
+"""Faults during transfers: the outcome for the client, lost files, and the time until new transfers succeed.
 
-`cargo xtask faults`. Each fault hits an upload and a download by curl that are under way through a pair. Nothing may be lost
-that a client was told is done; everything works again afterwards, without help but for what the table names.
+`cargo xtask faults` runs this bench. Each fault occurs while curl runs an upload and a download through a pair of
+gateways. The bench fails if a transfer that curl reported as done is incomplete or has wrong contents. New transfers
+must succeed within 120 s after the end of the fault. The bench itself only ends each fault, and restarts programs that
+the fault ended.
 """
 
 import contextlib
@@ -20,19 +22,19 @@ from files import digest, make_file
 from world import ADDRESS_B, NEAR_PORT, Failure, Path
 
 SIZE, SMALL = 150_000_000, 100_000
-# Of the far gateway.
+# Host name of the far gateway.
 NAME = "far.test"
-# How long clients are waited for once the fault is over.
+# Timeout for the end of each client, in seconds. The bench waits after new transfers have succeeded.
 CLIENT_S = 900
 RECOVERY_S = 120
-# Of the file system of the disk that fills up.
+# Size of the server's file system, in bytes, in addition to two large files.
 DISK = 60_000_000
-# Debian's package has it there, for each architecture.
+# Path of the library in Debian's package, for each architecture.
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
 class Site:
-    """What a trial needs to know of the pair, and how it is put right again."""
+    """World and server of a trial, and operations on its gateways."""
 
     def __init__(self, world, server):
         self.world, self.server = world, server
@@ -42,7 +44,7 @@ class Site:
         return self.world.processes[f"gateway-{site}"]
 
     def arrived(self):
-        """The bytes of the upload and of the download that are there."""
+        """Returns the numbers of bytes of the upload and of the download that have arrived."""
         paths = [self.server.file("up"), self.world.path("back")]
         return [os.path.getsize(path) if os.path.exists(path) else 0 for path in paths]
 
@@ -50,7 +52,7 @@ class Site:
         self.process(site).send_signal(number)
 
     def restart(self, site):
-        """Ends a gateway, unless it has ended, and starts it by the same files."""
+        """Stops a gateway if it still runs, and starts it again with the same files."""
         name = f"gateway-{site}"
         if self.process(site).poll() is None:
             self.world.stop(name)
@@ -66,17 +68,20 @@ def silence(seconds):
 
 
 def stands_still(site, seconds):
-    """Waits, and makes sure that nothing arrives once what was on its way has."""
+    """Waits for `seconds`. Checks that no bytes arrive after an initial time of at most 3 s.
+
+    In the initial time, bytes that were in flight at the start of the fault may still arrive.
+    """
     time.sleep(min(3, seconds / 2))
     before = site.arrived()
     time.sleep(seconds - min(3, seconds / 2))
-    happened(site.arrived() == before, f"nothing arrives: {before}, {site.arrived()}")
+    happened(site.arrived() == before, f"no bytes arrive: {before}, {site.arrived()}")
 
 
 def happened(condition, what):
-    """A fault that has no effect shows nothing."""
+    """Raises `Failure` if `condition` is false, because a fault without effect tests nothing."""
     if not condition:
-        raise Failure(f"the fault did not happen: {what}")
+        raise Failure(f"the fault had no effect; expected effect: {what}")
 
 
 def killed(which):
@@ -88,7 +93,7 @@ def killed(which):
 
 
 def stopped(which):
-    """In order, as its service manager does."""
+    """Returns a fault that stops a gateway with SIGTERM, as a service manager does."""
     def hit(site):
         site.world.stop(f"gateway-{which}")
         return lambda: site.world.start_gateway(which)
@@ -97,7 +102,7 @@ def stopped(which):
 
 def server_killed(site):
     found = subprocess.run(["ip", "netns", "pids", site.world.sites["b"]], check=True, capture_output=True, text=True)
-    # Each session is a process of its own.
+    # Each session of vsftpd has its own process.
     for pid in found.stdout.split():
         with contextlib.suppress(OSError):
             with open(f"/proc/{pid}/comm") as file:
@@ -109,7 +114,7 @@ def server_killed(site):
 
 
 def names_gone(site):
-    """The peer's name has no address any more, and the peer is started anew: the link has to be connected again."""
+    """Removes the address of the far gateway's name and restarts the far gateway, so that the link must reconnect."""
     hosts = hosts_of(site.world)
     with open(hosts, "w") as file:
         file.write("127.0.0.1 localhost\n")
@@ -118,14 +123,14 @@ def names_gone(site):
     site.restart("b")
 
     def end():
-        # It works without the name.
+        # The link must reconnect without the name.
         site.world.connected()
         name_peer(site.world)
     return end
 
 
 def hosts_of(world):
-    """What site a takes for /etc/hosts."""
+    """Returns the path of the file that site a uses as /etc/hosts."""
     return os.path.join("/etc/netns", world.sites["a"], "hosts")
 
 
@@ -136,12 +141,12 @@ def name_peer(world):
 
 
 def disk_full(folder):
-    """The file system of `folder` takes nothing more."""
+    """Returns a fault that fills the file system of `folder` completely."""
     def hit(site):
         filler = os.path.join(folder(site), "filler")
         with open(filler, "wb", buffering=0) as file:
             with contextlib.suppress(OSError):
-                # A write that fits in part says so, and the next one fails.
+                # If only a part fits, `write` returns the size of this part, and the next write fails.
                 while file.write(bytes(1 << 20)):
                     pass
         happened(os.statvfs(folder(site)).f_bavail == 0, "the disk is full")
@@ -151,26 +156,27 @@ def disk_full(folder):
 
 
 def clock(seconds):
-    """The clock of both gateways jumps, and back."""
+    """Returns a fault that shifts the clocks of both gateways by `seconds`, and later resets them."""
     def hit(site):
         set_clock(site.world, seconds)
         time.sleep(10)
-        # What the near gateway takes for now.
+        # The status states the time of the last answer by the near gateway's clock.
         last = site.world.status("a")["peers"][0]["last_answer_unix_s"]
-        happened(abs(last - time.time() - seconds) < 600, f"the clock of the gateway is {last - time.time():+.0f} s off")
+        happened(abs(last - time.time() - seconds) < 600,
+                 f"the clock of the gateway differs by {last - time.time():+.0f} s")
         return lambda: set_clock(site.world, 0)
     return hit
 
 
 def set_clock(world, ahead_s):
-    # Whole or not at all: it is read at each look at the clock.
+    # The rename replaces the file atomically, because the gateways read it at each query of the clock.
     with open(world.path("clock.new"), "w") as file:
         file.write(f"{ahead_s:+d}\n")
     os.rename(world.path("clock.new"), world.path("clock"))
 
 
 def pair(world, has_false_clock):
-    """Two gateways that have not been disturbed."""
+    """Starts a new pair of gateways. With `has_false_clock` the gateways run under libfaketime."""
     set_clock(world, 0)
     world.environment = {"LD_PRELOAD": FAKETIME[0], "FAKETIME_TIMESTAMP_FILE": world.path("clock"), "FAKETIME_NO_CACHE": "1",
                          "FAKETIME_DONT_FAKE_MONOTONIC": "1"} if has_false_clock else {}
@@ -179,14 +185,14 @@ def pair(world, has_false_clock):
 
 
 def peer_removed(site):
-    """The far gateway forgets the near one, and a reload has it know it again."""
+    """Removes the near gateway from the peers of the far gateway by a reload, and adds it again by another reload."""
     path = site.world.path("b.toml")
     with open(path) as file:
         text = file.read()
     with open(path, "w") as file:
         file.write(re.sub(r"\[\[peer\]\]\n(\w.*\n)+", "", text))
     reload(site, "b")
-    site.world.wait(lambda: site.world.status("b")["peers"] == [], "the far gateway knows nobody", 5)
+    site.world.wait(lambda: site.world.status("b")["peers"] == [], "the far gateway has no peers", 5)
     time.sleep(5)
 
     def end():
@@ -202,7 +208,7 @@ def reload(site, which):
 
 
 def mtu_shrinks(site):
-    """A link on the way takes 1300 bytes."""
+    """Reduces the MTU of the interface of site a to 1300 bytes."""
     device = site.world.run("sh", "-c", f"ip -o route get {ADDRESS_B} | sed 's/.* dev \\([^ ]*\\).*/\\1/'",
                             capture_output=True, text=True, check=True).stdout.strip()
     site.world.ip("a", "link", "set", device, "mtu", "1300")
@@ -211,7 +217,10 @@ def mtu_shrinks(site):
 
 
 def suspended(which):
-    """As by the freezer: no process of the machine runs."""
+    """Returns a fault that stops the process of a gateway for 30 s with SIGSTOP.
+
+    The fault imitates a suspended machine, but all other processes continue.
+    """
     def hit(site):
         site.signal(which, signal.SIGSTOP)
         stands_still(site, 30)
@@ -228,17 +237,20 @@ def no_descriptors(which):
         subprocess.run(["prlimit", f"--pid={pid}", f"--nofile={taken}:"], check=True)
         refused = [site.world.run("curl", "-sS", "--max-time", "2", f"ftp://127.0.0.1:{NEAR_PORT}/files/", check=False,
                                   capture_output=True).returncode != 0 for _ in range(3)]
-        happened(any(refused), "a client finds no room")
+        happened(any(refused), "at least one of three clients fails")
         return lambda: subprocess.run(["prlimit", f"--pid={pid}", f"--nofile={before}:"], check=True)
     return hit
 
 
 def no_memory(which):
-    """The system gives the gateway no more memory, so that it ends; a service manager starts it again."""
+    """Returns a fault that denies further memory to a gateway until it ends.
+
+    The bench then restarts the gateway, as a service manager does.
+    """
     def hit(site):
         process = site.process(which)
         subprocess.run(["prlimit", f"--pid={process.pid}", "--data=1:"], check=True)
-        # It goes on with what it has; new sessions make it ask for more.
+        # The gateway continues with its allocated memory. New sessions force it to request more.
         clients = [subprocess.Popen(site.world.inside("a", "curl", "-sS", "--max-time", "5", "-o", "/dev/null",
                                                       f"ftp://127.0.0.1:{NEAR_PORT}/files/down"), stderr=subprocess.DEVNULL)
                    for _ in range(30)]
@@ -268,7 +280,7 @@ FAULTS = [
 
 
 class Client:
-    """A transfer by curl that is under way."""
+    """A running transfer by curl."""
 
     def __init__(self, site, direction, source):
         self.direction, self.source = direction, source
@@ -279,7 +291,7 @@ class Client:
             self.arrives_at, ends = site.world.path("back"), ["-o", site.world.path("back"), f"{url}/down"]
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.arrives_at)
-        # A client that never gives up shows how long the gateway takes.
+        # The client has no timeout, so its time shows how fast the gateway reports the failure.
         self.process = subprocess.Popen(site.world.inside("a", "curl", "-sS", *ends), text=True, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT)
 
@@ -287,13 +299,13 @@ class Client:
         return os.path.exists(self.arrives_at) and os.path.getsize(self.arrives_at) > SIZE // 10
 
     def outcome(self, since):
-        """What it saw, whether something was lost that it was told is done."""
+        """Returns the outcome as text, and whether curl reported success although the file is not complete."""
         try:
             said, _ = self.process.communicate(timeout=CLIENT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()
-            return f"waited for {CLIENT_S} s", False
+            return f"no end within {CLIENT_S} s", False
         took = max(0.0, time.monotonic() - since)
         if self.process.returncode == 0:
             is_same = os.path.exists(self.arrives_at) and digest(self.arrives_at) == digest(self.source)
@@ -303,12 +315,12 @@ class Client:
 
 
 def recovered(site, source):
-    """Seconds until a small file goes up and comes back."""
+    """Returns the seconds until an upload and a download of a small file succeed."""
     begun = time.monotonic()
     url = f"ftp://127.0.0.1:{NEAR_PORT}/files/small"
     back = site.world.path("small-back")
     while time.monotonic() - begun < RECOVERY_S:
-        # One that finds nobody ends soon.
+        # `--max-time` ends an attempt that receives no answer.
         up = site.world.run("curl", "-sS", "--max-time", "10", "-T", source, url, check=False, capture_output=True)
         down = site.world.run("curl", "-sS", "--max-time", "10", "-o", back, url, check=False, capture_output=True)
         if up.returncode == down.returncode == 0 and digest(back) == digest(source):
@@ -319,14 +331,14 @@ def recovered(site, source):
 
 def trial(site, hit, large, small):
     clients = [Client(site, direction, large) for direction in ("up", "down")]
-    site.world.wait(lambda: all(client.is_under_way() for client in clients), "both under way", 60)
+    site.world.wait(lambda: all(client.is_under_way() for client in clients), "both transfers run", 60)
     begun = time.monotonic()
     end = hit(site)
     end()
     over = time.monotonic()
     seconds = recovered(site, small)
     outcomes = [client.outcome(begun) for client in clients]
-    # Whatever was told, what carries the final name of a finished upload is whole.
+    # The next trial needs an empty server with the file of the download.
     site.server.empty()
     shutil.copy(large, site.server.file("down"))
     return over - begun, seconds, outcomes
@@ -340,14 +352,14 @@ def mount(stack, path, size):
 
 def measure(world, args):
     if not FAKETIME:
-        print("clocks are left out: there is no faketime")
+        print("libfaketime is missing, so the bench omits the faults of the clocks; install the package faketime")
     with contextlib.ExitStack() as stack:
         mount(stack, world.path("ftp"), 2 * SIZE + DISK)
         os.makedirs(world.path("ftp", "files"))
         shutil.chown(world.path("ftp", "files"), "ftp")
         server = servers.start_vsftpd(world)
         for which in "ab":
-            # The key, and what is kept beside it.
+            # The file system contains the key of the gateway and the files beside the key.
             state = world.path(f"state-{which}")
             mount(stack, state, 4 << 20)
             key = world.path(f"{which}.key")
@@ -375,21 +387,22 @@ def measure(world, args):
                 print(f"  {name}: {error}", flush=True)
                 world.wan("set", "--outage", "off")
                 continue
-            lost = "nothing" if not (up_lost or down_lost) else "TOLD AS DONE"
+            lost = "nothing" if not (up_lost or down_lost) else "REPORTED AS DONE"
             rows.append((name, f"{lasted:.0f}", up, down, lost, f"{seconds:.1f}"))
             print("  {}: lasted {} s; up: {}; down: {}; lost: {}; works again after {} s".format(*rows[-1]), flush=True)
             if up_lost or down_lost:
-                wrong.append(f"{name}: something was lost that was told as done")
+                wrong.append(f"{name}: curl reported success, but the file is not complete")
         table = pages.table(["fault", "lasts, s", "upload", "download", "lost", "new transfers succeed after, s"], rows)
         bench.write(args, "faults", "Faults", [
-            f"Each hits an upload and a download of {SIZE // 1_000_000} MB by curl through a pair, {args.path}, vsftpd, a tenth of "
-            "each under way. The last column counts from the end of the fault. A gateway that was killed or stopped is started "
-            "again by the same files, as its service does.", "", *table])
+            f"Each fault occurs during an upload and a download of {SIZE // 1_000_000} MB by curl through a pair of "
+            f"gateways. The path has {args.path}, and the server is vsftpd. A fault begins when a tenth of each file "
+            "has arrived. The last column counts from the end of the fault. The bench restarts a killed or stopped "
+            "gateway with the same files, as a service manager does.", "", *table])
         bench.require_none(wrong)
 
 
 def extend(parser):
-    parser.add_argument("--only", default="", help="faults with this in their names")
+    parser.add_argument("--only", default="", help="run only faults whose names contain this text")
 
 
 if __name__ == "__main__":

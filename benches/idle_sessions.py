@@ -1,9 +1,8 @@
-"""A thousand clients that are logged in at once: what each costs the gateways, and whether they all still
-get answers.
+"""A thousand sessions at once: memory of the gateways for each session, and replies to all clients.
 
-Memory is what the gateways have resident, before and with the sessions; the difference is shared out. Each
-session has listed a folder, so that it has had a data connection. `--write` puts the figures into
-docs/results/idle-sessions.md.
+The bench measures the resident memory of each gateway before and after the logins. It divides the difference by the
+number of sessions. Each session has listed a folder, so each session has used a data connection. `--write` writes the
+figures to docs/results/idle-sessions.md.
 """
 
 import concurrent.futures
@@ -37,7 +36,7 @@ def measure_mode(world, server, name, sessions):
         with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
             return list(pool.map(lambda _: log_in(world, server, tls), range(count)))
 
-    # What the first sessions load stays; it is no session's own.
+    # The first sessions allocate memory that stays allocated and belongs to no single session.
     clients = begin(WARM)
     time.sleep(2)
     before = {site: world.memory_kib(site) for site in "ab"}
@@ -46,14 +45,14 @@ def measure_mode(world, server, name, sessions):
     seconds = time.perf_counter() - begun
     time.sleep(2)
     each = {site: (world.memory_kib(site) - before[site]) / sessions for site in "ab"}
-    bench.require(world.status("a")["sessions_open"] == len(clients), f"{name}: all sessions at once")
+    bench.require(world.status("a")["sessions_open"] == len(clients), f"{name}: not all sessions are open at once")
     times = [talk.timed(client.ask, "NOOP", 200) * 1000 for client in clients]
     for client in clients:
         client.ask("QUIT", 221)
         client.close()
     world.wait(lambda: world.status("a")["sessions_open"] == 0, "all sessions end", 30)
     row = [name, sessions, f"{seconds:.1f}", f"{each['a']:.1f}", f"{each['b']:.1f}", bench.spread(times, 0)]
-    print("  {}: {} sessions after {} s, {} KiB near, {} KiB far a session, NOOP {} ms".format(*row),
+    print("  {}: {} sessions after {} s; {} KiB near and {} KiB far for each session; NOOP {} ms".format(*row),
           flush=True)
     return row, [f"{name}, gateway {site}: {kib:.1f} KiB" for site, kib in each.items() if kib > KIB_MAX]
 
@@ -66,7 +65,7 @@ def measure(world, args):
     world.allowed.append(server.place())
     rows, missed = [], []
     for name in MODES:
-        # Memory is compared with what a gateway has that has never had more.
+        # Each mode needs new gateways, because memory of earlier sessions would distort the comparison.
         world.pair(f'[[ftp]]\nlisten = "127.0.0.1:{PORT}"\ntarget = "{server.place()}"\n{more.get(name, "")}'
                    f"[limits]\nsessions_per_client_max = {sessions + WARM}\n")
         row, over = measure_mode(world, server, name, sessions)
@@ -74,7 +73,8 @@ def measure(world, args):
         missed += over
         world.stop_pair()
     bench.write(args, "idle-sessions", "A thousand sessions at once", [
-        f"pyftpdlib across {args.rtt}; at most {KIB_MAX} KiB a session and gateway.", "",
+        f"The server is pyftpdlib. The round-trip time is {args.rtt}. A session may use at most {KIB_MAX} KiB at each "
+        "gateway.", "",
         *pages.table(["mode", "sessions at once", "all logged in, s", "near gateway, KiB a session",
                       "far gateway, KiB a session", "NOOP on each: median (least..most), ms"], rows)])
     bench.require_none(missed)

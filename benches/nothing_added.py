@@ -1,7 +1,8 @@
-"""What a pair of gateways costs where it has nothing to mend: no loss, and hardly any distance.
+"""Cost of a pair of gateways on paths where it brings no benefit: no loss, and a short round-trip time.
 
-Rate up and down, the time of single commands, and a short transaction from connecting to QUIT; directly,
-in strict and in fast mode, by turns. `--write` puts the tables into docs/results/nothing-added.md.
+The bench measures the rates of uploads and downloads, the times of single commands, and the time of a short
+transaction. The transaction begins with the connection and ends with the reply to QUIT. The bench alternates between
+direct connections, strict mode and fast mode. `--write` writes the tables to docs/results/nothing-added.md.
 """
 
 import os
@@ -24,7 +25,7 @@ COMMANDS = ["NOOP", "PWD", "CWD /files", "SIZE small", "TYPE"]
 
 
 def rates(world, args, server, where):
-    """Mbit/s by direction and way: from the transfer's command until its final reply."""
+    """Returns the rates in Mbit/s, by direction and way. The measured time lasts from PASV to the final reply."""
     size = args.megabytes * 1_000_000
     make_file(server.file("large"), size)
     large = content(server.file("large"))
@@ -38,11 +39,11 @@ def rates(world, args, server, where):
                 got = []
                 down = talk.timed(lambda: got.append(client.download("RETR large")))
                 if got != [large]:
-                    raise talk.Unexpected(f"{way}: another file came")
+                    raise talk.Unexpected(f"{way}: the downloaded file has other contents")
                 up = talk.timed(client.upload, "STOR up", large)
                 client.ask("QUIT", 221)
             if os.path.getsize(server.file("up")) != size:
-                raise talk.Unexpected(f"{way}: a file of another size arrived")
+                raise talk.Unexpected(f"{way}: the uploaded file has another size")
             os.remove(server.file("up"))
             for direction, seconds in [("down", down), ("up", up)]:
                 found.setdefault((direction, way), []).append(size * 8 / seconds / 1e6)
@@ -50,7 +51,7 @@ def rates(world, args, server, where):
 
 
 def commands(world, args, where):
-    """Milliseconds of single commands, by command and way."""
+    """Returns the times of single commands in milliseconds, by command and way."""
     clients = {way: talk.Client(world, *at) for way, at in where.items()}
     for client in clients.values():
         client.log_in("anonymous", "x")
@@ -71,12 +72,15 @@ def commands(world, args, where):
 
 
 def transactions(world, args, where):
-    """Milliseconds from connecting to the reply to QUIT, with 10 KB fetched in between."""
+    """Returns the times of short transactions in milliseconds, by way.
+
+    A transaction lasts from the start of the connection to the reply to QUIT, and includes a download of 10 KB.
+    """
     def transaction(host, port):
         with talk.Client(world, host, port) as client:
             client.log_in("anonymous", "x")
             if len(client.download("RETR files/small")) != SMALL_BYTES:
-                raise talk.Unexpected("another file came")
+                raise talk.Unexpected("the downloaded file has another size")
             client.ask("QUIT", 221)
 
     found = {}
@@ -96,7 +100,7 @@ def measure(world, args):
              "fast": ("127.0.0.1", NEAR_PORT)}
     missed, lines = [], []
     for rtt in args.rtts:
-        # A link that has known another path takes its time to find out.
+        # Each round-trip time needs a new pair, because a link detects a changed path only after some time.
         world.wan("set", "--rtt", rtt)
         world.pair(strict)
         print(f"RTT {rtt}, {pages.load()}")
@@ -106,12 +110,13 @@ def measure(world, args):
             lines += [*more, ""]
             missed += [f"RTT {rtt}, {what}" for what in over]
         world.stop_pair()
-    bench.write(args, "nothing-added", "Nothing added", [f"{args.rate}, no loss, vsftpd.", "", *lines])
+    bench.write(args, "nothing-added", "Nothing added", [
+        f"The path has {args.rate} and no loss. The server is vsftpd.", "", *lines])
     bench.require_none(missed)
 
 
 class Rows:
-    """Rows of a table, printed as they come, and those whose bound was missed."""
+    """Rows of a table, and a list of the rows that missed their bound. Each new row is printed immediately."""
 
     def __init__(self):
         self.rows, self.missed = [], []
@@ -131,8 +136,9 @@ def rate_table(world, args, server, where):
             samples = found[direction, way]
             part = statistics.median(samples) / direct
             table.add(direction, way, bench.spread(samples), f"{part:.3f}", is_good=part >= RATE_MIN)
-    return [f"Rate of {args.megabytes} MB, Mbit/s, median of {args.runs} (least..most); at least {RATE_MIN} of "
-            "direct:", "", *pages.table(["direction", "through", "Mbit/s", "of direct"], table.rows)], \
+    return [f"Rates of transfers of {args.megabytes} MB in Mbit/s: median of {args.runs} runs (lowest..highest). The "
+            f"median must be at least {RATE_MIN} of the direct median:", "",
+            *pages.table(["direction", "through", "Mbit/s", "of direct"], table.rows)], \
         table.missed
 
 
@@ -146,8 +152,8 @@ def command_table(world, args, server, where):
             added = middle - bench.quantile(direct, 0.5), high - bench.quantile(direct, 0.99)
             table.add(command, way, f"{middle:.2f}", f"{high:.2f}", f"{added[0]:+.2f}", f"{added[1]:+.2f}",
                       is_good=added[0] <= ADDED_MEDIAN_MAX_MS and added[1] <= ADDED_99_MAX_MS)
-    return [f"Single commands, ms, {args.samples} samples each; at most {ADDED_MEDIAN_MAX_MS:g} ms more at the "
-            f"median, {ADDED_99_MAX_MS:g} ms at the 99th percentile:", "",
+    return [f"Times of single commands in ms, {args.samples} samples each. The gateways may add at most "
+            f"{ADDED_MEDIAN_MAX_MS:g} ms to the median, and {ADDED_99_MAX_MS:g} ms to the 99th percentile:", "",
             *pages.table(["command", "through", "median", "99 %", "added, median", "added, 99 %"],
                          table.rows)], table.missed
 
@@ -159,8 +165,9 @@ def transaction_table(world, args, server, where):
         part = statistics.median(samples) / direct
         table.add(way, f"{statistics.median(samples):.1f}", f"{bench.quantile(samples, 0.99):.1f}",
                   f"{part:.2f}", is_good=part <= SETUP_MAX)
-    return [f"Connect, login, PASV, RETR of 10 KB, QUIT, ms, {args.samples // 5} samples each; at most "
-            f"{SETUP_MAX} of direct:", "", *pages.table(["through", "median", "99 %", "of direct"], table.rows)], \
+    return [f"Times of short transactions in ms, {args.samples // 5} samples each. A transaction is a connection, "
+            f"login, PASV, RETR of 10 KB, and QUIT. The median may be at most {SETUP_MAX} of the direct median:", "",
+            *pages.table(["through", "median", "99 %", "of direct"], table.rows)], \
         table.missed
 
 

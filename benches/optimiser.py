@@ -1,22 +1,24 @@
-"""What the optimiser makes of a line: data of several kinds, sent through a pair with it and without it, and by the
-means that people have already.
+"""Rates of several kinds of data with the optimiser, without the optimiser, and by other programs that compress.
 
-Each figure is the payload's bits by the seconds that the client's process took, by the line's rate: 2.50 x is two and a half
-times what the line could carry as it is. Uploads by curl, trees by `lftp mirror`. Beside the optimiser's listener stand
+Each figure is the payload in bits, divided by the seconds of the client's process and by the rate of the path. A
+figure of 2.50 x means that the client sends 2.5 times the bytes that the path can carry in the same time. The client
+uploads files by curl, and trees by `lftp mirror`. The bench compares the optimiser's listener with these ways:
 
-  - a listener without it, over the same link;
-  - `rsync -z` through a forward of the same link that codes nothing, to a daemon. What was sent before lies at the
-    destination, under the name that the file gets; `-I` makes rsync look into a file that has kept size and time;
-  - `zstd -1 | nc` through such a forward;
-  - FTP's own compression, MODE Z, by curl from a ProFTPD, through a listener without the optimiser and directly over TCP. These are
-    downloads; and they know nothing of what was sent before, so they are measured for the first of each kind only.
+  - A listener of the same pair without the optimiser.
+  - `rsync -z` through a forward without coding, to an rsync daemon. The file that was sent before is at the
+    destination, under the name of the new file. The option `-I` makes rsync compare a file even if its size and its
+    time are unchanged.
+  - `zstd -1 | nc` through such a forward.
+  - MODE Z, FTP's own compression, by curl from ProFTPD. One way uses a listener without the optimiser, and the other
+    way uses TCP directly. Both ways are downloads. They cannot use files that were sent before, so the bench runs them
+    only for the first file of each kind.
 
-Every run has data of its own and a fresh pair with empty stores, whose link is warm. The ways go by turns, and every
-file is compared at its destination. `--write` puts the tables into docs/results/optimiser.md.
+Every run of a kind has its own data and a new pair with empty stores. Its link is warm. Each run begins with another
+way, and the bench compares every file at its destination. `--write` writes the tables to docs/results/optimiser.md.
 
-`--processor` measures what it costs where there is nothing to win: incompressible data at a rate that keeps the machine busy
-(`--rate '1 Gbit/s' --rtt 20ms`), with everything on beside everything off; into docs/results/optimiser-processor.md. It takes
-two files of `--megabytes` on the disk, and the stores.
+`--processor` instead measures the cost of the optimiser for incompressible data. Use it with a rate that keeps the
+machine busy (`--rate '1 Gbit/s' --rtt 20ms`). The bench alternates between all coding on and all coding off. It needs
+disk space for two files of `--megabytes` and for the stores. Its page is docs/results/optimiser-processor.md.
 """
 
 import dataclasses
@@ -43,13 +45,13 @@ PLAIN_PORT, MODE_Z_PORT, RSYNC_FORWARD, NC_FORWARD = 2140, 2141, 2142, 2143
 RSYNC_PORT, NC_PORT = 873, 9000
 TOOLS = ["curl", "lftp", "rsync", "zstd", "nc.openbsd", "ss", "mkfs.ext4", "openssl", "tar", "cp"]
 TIMEOUT_S = 3600
-# The pair has carried so much before it is measured.
+# Bytes that a new pair carries in each direction before the bench measures.
 WARM_UP_BYTES = 10_000_000
 BLOCK_BYTES = 4096
 CHANGED_SHARE = 0.01
 SHIFT_BYTES = 7
 SMALL_FILES = 10_000
-# By the line's rate; they hold for whole sizes only.
+# Required rates, divided by the rate of the path. They apply only to files of full size.
 REQUIRED = {"file sent twice: again": 20, "VM image: 1 % changed": 10, "source tarball": 3.6}
 INCOMPRESSIBLE, INCOMPRESSIBLE_MIN = "JPEG, H.264", 0.98
 NEEDS_STORE = ("file sent twice: again", "VM image: 1 % changed")
@@ -64,9 +66,10 @@ while got := sys.stdin.buffer.read1(1 << 20):
 sys.stdout.buffer.write(stream.flush())
 """
 WAYS = (OPTIMISER, PLAIN, RSYNC, NC, MODE_Z, MODE_Z_DIRECT)
-# The receiver may end so much later than its client: nothing is under way then.
+# Maximum number of seconds between the end of the nc client and the end of its receiver. The limit shows that the
+# client did not end long before the last byte arrived.
 NC_LATER_MAX_S = 0.5
-# Measured for the first file of each kind only.
+# Ways that the bench runs only for the first file of each kind.
 FORGETFUL = (MODE_Z, MODE_Z_DIRECT)
 
 
@@ -75,28 +78,31 @@ FORGETFUL = (MODE_Z, MODE_Z_DIRECT)
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of data: what it is made by, and what is sent after it while a gateway's store knows it."""
+    """A kind of data: a function that makes its first file or tree, and variants that are sent after this file."""
 
     name: str
     what: str
     bytes: int
-    # Makes a file, or a tree, of so many bytes: `make(path, size, rng)`.
+    # `make(path, size, rng)` makes a file or a tree of `size` bytes.
     make: object
-    # By the name of the row: `vary(path, base, rng)`.
+    # Pairs of a row's name and a function. `vary(path, base, rng)` makes a variant of the file `base`.
     variants: tuple = ()
-    # Files of its own size that lie on the disk at once, stores included.
+    # Required disk space, as a multiple of the size. It includes the stores.
     room: int = 6
     is_tree: bool = False
 
 
 def source_tarball(path, size, rng):
-    """Texts of programs in a tar: one version of each library that this repository is built with, and what lies in the system's
-    folders for headers and scripts. Nothing is in it twice."""
+    """Writes source text of programs into a tar archive.
+
+    The text comes from one version of each crate in Cargo's registry, from the system's folders for headers and
+    scripts, and from this repository. No two files have the same contents.
+    """
     suffixes = (".rs", ".c", ".h", ".cc", ".hpp", ".py", ".pm", ".pl", ".toml", ".md", ".txt", ".sh", ".S", ".js")
     cargo = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
     crates = {re.sub(r"-\d.*", "", os.path.basename(folder)): folder
               for folder in sorted(glob.glob(os.path.join(cargo, "registry", "src", "*", "*")))}
-    # What was generated from the interfaces of another system is no text that somebody has written.
+    # Code that is generated from the interfaces of another system does not count as source text.
     folders = [folder for name, folder in sorted(crates.items()) if not name.startswith(("windows", "winapi"))]
     for place in ("/usr/include", "/usr/lib/python3*", "/usr/share/perl"):
         folders += sorted(glob.glob(os.path.join(place, "*", "")))
@@ -119,11 +125,11 @@ def source_tarball(path, size, rng):
                     total += os.path.getsize(file)
                     if total >= size:
                         return
-    raise Missing(f"{size} bytes of source text; there are {total}")
+    raise Missing(f"{size} bytes of source text; the machine has {total}")
 
 
 def log_files(path, size, rng):
-    """Lines as a web server logs them."""
+    """Writes log lines of a web server."""
     hosts = [f"{rng.randrange(1, 224)}.{rng.randrange(256)}.{rng.randrange(256)}.{rng.randrange(256)}"
              for _ in range(5000)]
     pages_ = [f"/{rng.choice(('shop', 'news', 'api/v2', 'static/img', 'static/js', 'forum'))}/"
@@ -145,7 +151,7 @@ def log_files(path, size, rng):
 
 
 def csv_table(path, size, rng):
-    """Numbers, names and dates."""
+    """Writes a CSV table of numbers, names and dates."""
     parts = ("an", "ber", "ca", "dor", "el", "fin", "gar", "hel", "is", "jo", "ka", "lin", "mar", "na", "ol", "per", "ra", "sen")
     names = ["".join(rng.choices(parts, k=rng.randrange(2, 5))).capitalize() for _ in range(20_000)]
     cities = [name + rng.choice(("ville", "burg", "ton", "stad")) for name in names[:500]]
@@ -161,7 +167,7 @@ def csv_table(path, size, rng):
 
 
 def vm_image(path, size, rng):
-    """A file system (ext4) with programs and libraries of this machine; a quarter of it is free."""
+    """Makes an ext4 file system with programs and libraries of this machine. About a quarter of it is free."""
     files = [os.path.join(place, name) for folder in ("/usr/bin", "/usr/sbin", "/usr/lib")
              for place, _, names in os.walk(folder) for name in names]
     files = sorted(file for file in files if os.path.isfile(file) and not os.path.islink(file))
@@ -192,7 +198,7 @@ def vm_image(path, size, rng):
 
 
 def changed(path, base, rng):
-    """The base with new contents in one of a hundred blocks, at random places."""
+    """Copies `base`, and replaces the contents of one in a hundred blocks at random positions."""
     copy(base, path)
     blocks = os.path.getsize(base) // BLOCK_BYTES
     with open(path, "r+b") as file:
@@ -202,26 +208,26 @@ def changed(path, base, rng):
 
 
 def shifted(path, base, rng):
-    """The base behind seven bytes more."""
+    """Writes seven random bytes, and then the contents of `base`."""
     with open(path, "wb") as file, open(base, "rb") as old:
         file.write(rng.randbytes(SHIFT_BYTES))
         shutil.copyfileobj(old, file, 1 << 20)
 
 
 def again(path, base, rng):
-    """The base itself."""
+    """Links `base` to a second name, so the contents are the same."""
     os.link(base, path)
 
 
 def random_bytes(path, size, rng):
-    """Bytes as those of compressed pictures and films: none can be spared."""
+    """Writes incompressible bytes, like the bytes of compressed pictures and films."""
     seeded = f"{path}.{rng.getrandbits(64):x}"
     make_file(seeded, size)
     os.rename(seeded, path)
 
 
 def small_similar(path, size, rng):
-    """XML of about 4 KiB, alike but for the values."""
+    """Makes a tree of XML files of about 4 KiB that differ only in their values."""
     count = max(10, size // 4096)
     for number in range(count):
         place = os.path.join(path, f"{number // 500:03}")
@@ -236,15 +242,16 @@ def small_similar(path, size, rng):
 
 
 KINDS = [
-    Kind("source tarball", "texts of programs in a tar, no file twice", 100_000_000, source_tarball),
-    Kind("log files", "lines of a web server", 100_000_000, log_files),
+    Kind("source tarball", "source text of programs in a tar archive, without duplicate files", 100_000_000,
+         source_tarball),
+    Kind("log files", "log lines of a web server", 100_000_000, log_files),
     Kind("CSV", "numbers, names and dates", 100_000_000, csv_table),
     Kind(INCOMPRESSIBLE, "random bytes", 100_000_000, random_bytes),
     Kind("VM image", "ext4 with programs and libraries, a quarter of it free", 1_000_000_000, vm_image,
          (("VM image: 1 % changed", changed), ("VM image: shifted by 7 bytes", shifted))),
     Kind("file sent twice", "random bytes", 1_000_000_000, random_bytes, (("file sent twice: again", again),)),
-    Kind("small files", "XML of 4 KiB, alike but for the values; `lftp mirror` with eight connections", SMALL_FILES * 4096,
-         small_similar, is_tree=True),
+    Kind("small files", "XML files of 4 KiB that differ only in their values; `lftp mirror` with eight connections",
+         SMALL_FILES * 4096, small_similar, is_tree=True),
 ]
 
 
@@ -253,7 +260,7 @@ def copy(source, target):
 
 
 def contents_of(path):
-    """A digest, or those of a tree."""
+    """Returns the digest of a file, or the digests of all files of a tree."""
     return digests(path) if os.path.isdir(path) else digest(path)
 
 
@@ -261,18 +268,19 @@ def remove(path):
     shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
-# Places and ways.
+# Servers and ways.
 
 
 class Setup:
-    """A world with its servers, and the ways by which data gets to them. A way returns the seconds that its client took and
-    the path where the data must be then."""
+    """A world with its servers, and the ways to transfer data.
+
+    Each way is a function that returns the seconds of its client, and the path at which the data must have arrived.
+    """
 
     def __init__(self, world, args):
         self.world, self.args = world, args
         self.rate_bits_per_s = bits_per_s(args.rate)
         self.vsftpd = servers.start_vsftpd(world)
-        # The same user may write wherever a server may.
         self.proftpd = servers.start_proftpd(world, "LoadModule mod_deflate.c", "DeflateEngine on")
         self.start_rsyncd()
         world.allowed += [self.proftpd.place(), f"{ADDRESS_B}:{RSYNC_PORT}", f"{ADDRESS_B}:{NC_PORT}"]
@@ -280,14 +288,14 @@ class Setup:
         self.old = None
 
     def accepts(self, section):
-        """Whether the program knows a section of the configuration."""
+        """Returns whether the program accepts a section of the configuration."""
         self.world.write_config("a", section)
         done = self.world.run(self.world.longhaul, "gateway", "check", "--config", self.world.path("a.toml"),
                               capture_output=True)
         return done.returncode == 0
 
     def store(self, site):
-        """The section of an empty store."""
+        """Creates an empty store, and returns its section of the configuration."""
         folder = self.world.path(f"store-{site}")
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
@@ -307,14 +315,14 @@ class Setup:
         return bool(done.stdout.strip())
 
     def fresh_pair(self):
-        """A pair with empty stores and a warm link."""
+        """Starts a pair with empty stores, and warms up its link."""
         world = self.world
         world.stop_pair()
         store = {site: self.store(site) if self.has_store else "" for site in "ab"}
         off = 'compress = "off"\n' + ('dedup = "off"\n' if self.has_store else "")
         listeners = "".join(f'[[ftp]]\nlisten = "127.0.0.1:{port}"\ntarget = "{server.place()}"\n{off}'
                         for port, server in ((PLAIN_PORT, self.vsftpd), (MODE_Z_PORT, self.proftpd)))
-        # Forwards code nothing unless they are told to.
+        # A forward has no coding unless its section enables coding.
         listeners += "".join(f'[[forward]]\nlisten = "127.0.0.1:{port}"\ntarget = "{ADDRESS_B}:{target}"\n'
                          for port, target in ((RSYNC_FORWARD, RSYNC_PORT), (NC_FORWARD, NC_PORT)))
         world.gateway("b", store["b"])
@@ -323,7 +331,7 @@ class Setup:
         path = world.path("warm-up")
         make_file(path, WARM_UP_BYTES)
         _, arrived = self.by_curl(path, PLAIN_PORT)
-        # Downward, too.
+        # The download warms up the other direction.
         self.timed("curl", "--silent", "--show-error", "-o", path, self.url(self.vsftpd, "127.0.0.1", PLAIN_PORT, path))
         for file in (path, arrived):
             os.remove(file)
@@ -338,7 +346,10 @@ class Setup:
                 MODE_Z_DIRECT: lambda path: self.by_mode_z(path, ADDRESS_B, self.proftpd.port)}[name]
 
     def timed(self, *command):
-        """Runs a client and returns the seconds until its end. A wait with a timeout would see the end up to 50 ms late."""
+        """Runs a client, and returns the seconds until its end.
+
+        A timer kills a client that hangs, because a wait with a timeout would detect the end up to 50 ms late.
+        """
         with open(self.world.path("clients.log"), "a") as log:
             begun = time.monotonic()
             client = subprocess.Popen(self.world.inside("a", *command), stdout=log, stderr=log)
@@ -365,7 +376,7 @@ class Setup:
         return took, self.vsftpd.file("tree")
 
     def by_rsync(self, path):
-        """To where the first version lies, if there was one."""
+        """Uploads a file or a tree by rsync. If an earlier version was sent, this version is at the destination."""
         arrived = self.world.path("rsync", "file")
         if self.old:
             os.link(self.old, arrived)
@@ -385,30 +396,35 @@ class Setup:
         took = self.timed("sh", "-c", f"{begin} | nc.openbsd -N 127.0.0.1 {NC_FORWARD}")
         begun = time.monotonic()
         receiver.wait(60)
-        bench.require(time.monotonic() - begun < NC_LATER_MAX_S, "nc's client has ended before its receiver had everything")
+        bench.require(time.monotonic() - begun < NC_LATER_MAX_S, "the nc client ended long before its receiver")
         return took, arrived
 
     def by_mode_z(self, path, host, port):
-        """A download: ProFTPD inflates a megabyte of an upload in 13 s, through the gateways or not. curl knows nothing of MODE Z,
-        but asks for it, and the next in the pipe inflates."""
+        """Downloads a file by curl with MODE Z.
+
+        Uploads are too slow: ProFTPD takes 13 s to inflate a megabyte, with and without gateways. The client curl does
+        not support MODE Z, but can send the command. The next program in the pipe inflates the bytes.
+        """
         server, name, arrived = self.proftpd, os.path.basename(path), self.world.path("inflated")
         os.link(path, server.file(name))
-        # It would wait for as many bytes as the file has.
+        # Without `--ignore-content-length`, curl would expect as many bytes as the file has.
         took = self.timed("bash", "-c", f"set -o pipefail; curl --silent --show-error --ignore-content-length --quote 'MODE Z' "
                           f"{self.url(server, host, port, path)} | python3 -c '{INFLATE}' > {arrived}")
         os.remove(server.file(name))
         return took, arrived
 
     def coded(self):
-        """What the gateways have coded until now; sums of the near one, and processor time of both."""
+        """Returns the byte counters of the near gateway's optimiser, and the processor time of both optimisers."""
         sums = {site: (self.world.status(site) or {}).get("optimiser", {}) for site in "ab"}
         near = sums["a"]
         return {**{key: near.get(key, 0) for key in ("bytes", "wan_bytes", "compression_saved_bytes", "deduplication_saved_bytes")},
                 "near_s": near.get("processor_s", 0), "far_s": sums["b"].get("processor_s", 0)}
 
     def send(self, name, path, contents):
-        """Sends by a way, compares what has arrived with `contents`, removes it, and returns the seconds and what was coded
-        meanwhile."""
+        """Sends `path` by a way, compares the arrived data with `contents`, and removes the arrived data.
+
+        Returns the seconds of the client, and the increase of the optimiser's counters.
+        """
         before = self.coded()
         took, arrived = self.way(name)(path)
         after = self.coded()
@@ -422,7 +438,7 @@ class Setup:
 
 @dataclasses.dataclass
 class Row:
-    """What the runs of a row have given: by the line's rate, for each way, and what the gateways said of the optimiser's."""
+    """Results of a row: rates divided by the path's rate for each way, and counters of the optimiser."""
 
     times_line: dict = dataclasses.field(default_factory=dict)
     coded: list = dataclasses.field(default_factory=list)
@@ -433,8 +449,8 @@ def measure_kind(setup, kind, run, size, rows):
     world, args = setup.world, setup.args
     free = shutil.disk_usage(world.folder).free
     if free < kind.room * size + args.free_gb * 1e9:
-        raise Missing(f"room for {kind.name}: {kind.room * size / 1e9:.1f} GB beside the {args.free_gb} GB that must stay free in "
-                      f"{world.folder}, of which {free / 1e9:.1f} GB are free")
+        raise Missing(f"disk space for {kind.name}: {kind.room * size / 1e9:.1f} GB, and {args.free_gb} GB that must "
+                      f"stay free in {world.folder}; only {free / 1e9:.1f} GB are free")
     rng = random.Random(f"{kind.name}, run {run}")
     setup.fresh_pair()
     base, base_seed = world.path("sent"), None
@@ -442,7 +458,7 @@ def measure_kind(setup, kind, run, size, rows):
     setup.old = None
     ways = [way for way in WAYS if args.way in way and not (os.path.isdir(base) and way in FORGETFUL)]
     if run >= args.peer_runs:
-        # What has to be compared in each run.
+        # Later runs measure only the optimiser, and for incompressible data also its reference.
         compared = (OPTIMISER, PLAIN) if kind.name == INCOMPRESSIBLE else (OPTIMISER,)
         ways = [way for way in ways if way in compared]
     # Each run begins with another way.
@@ -479,7 +495,7 @@ def total_bytes(path):
 
 
 def share(coded, key):
-    """Median of what `key` is of the coded bytes; none if nothing was coded."""
+    """Returns the median of the counter `key` divided by the coded bytes, or None if no bytes were coded."""
     shares = [one[key] / one["bytes"] for one in coded if one["bytes"]]
     return statistics.median(shares) if shares else None
 
@@ -498,7 +514,7 @@ def seconds_per_gb(coded, key):
 
 
 def tables(rows):
-    """The rates of all ways, and what the gateways told of the optimiser's."""
+    """Returns the table of all rates, and the table of the optimiser's counters."""
     ways = [way for way in WAYS if any(way in row.times_line for row in rows.values())]
     cells = [(name, f"{row.payload / 1e6:.0f}", *(f"{bench.spread(row.times_line[way], 2)}" if way in row.times_line else "-"
                                                  for way in ways)) for name, row in rows.items()]
@@ -511,7 +527,7 @@ def tables(rows):
 
 
 def judge(rows, has_store):
-    """Lines that say what is required and reached, and what was missed."""
+    """Returns a table of required and reached figures, and a list of missed figures."""
     lines, missed = [], []
 
     def compare(what, required, reached):
@@ -523,7 +539,7 @@ def judge(rows, has_store):
         if name not in rows or OPTIMISER not in rows[name].times_line:
             continue
         if name in NEEDS_STORE and not has_store:
-            lines.append((name, f"{required:.2f}", "-", "not asked: no store"))
+            lines.append((name, f"{required:.2f}", "-", "not required: no store"))
             continue
         compare(name, required, statistics.median(rows[name].times_line[OPTIMISER]))
     times = rows[INCOMPRESSIBLE].times_line if INCOMPRESSIBLE in rows else {}
@@ -540,33 +556,39 @@ def measure(world, args):
     print(f"  {'with' if setup.has_store else 'without'} a store", flush=True)
     runs, scale = (1, 0.1 * args.scale) if args.quick else (args.runs, args.scale)
     kinds = [kind for kind in KINDS if args.only in kind.name]
-    bench.require(kinds, f"no kind of data has {args.only!r} in its name: {', '.join(kind.name for kind in KINDS)}")
+    bench.require(kinds, f"no kind of data has {args.only!r} in its name; the names are: "
+                  f"{', '.join(kind.name for kind in KINDS)}")
     rows = {}
     for run in range(runs):
-        # Trees are ruled by round trips, and take long.
+        # Round trips determine the times of trees. Trees take long, so they take part only in the first runs.
         for kind in [kind for kind in kinds if run < args.peer_runs or not kind.is_tree]:
             measure_kind(setup, kind, run, int(kind.bytes * scale), rows)
     rates, told = tables(rows)
     required, missed = judge(rows, setup.has_store)
     print("\n".join(["", *rates, "", *told, "", *required]), flush=True)
-    of_peers = f", {args.peer_runs} of the other ways and of trees" if args.peer_runs < runs else ""
+    of_peers = f" ({args.peer_runs} for the other ways and for trees)" if args.peer_runs < runs else ""
     about = [f"- {kind.name}: {kind.what}." for kind in kinds]
     bench.write(args, "optimiser", "The optimiser beside other means", [
-        f"{args.path}. Payload by the seconds that the client's process took, by the line's rate; median, least and most of "
-        f"{runs} runs{of_peers}. Uploads; every file was compared.{'' if setup.has_store else ' Without a store.'}", "", *rates, "",
-        "`rsync -z` and `zstd -1 | nc` go through forwards of the same link; what was sent before lies at rsync's destination. "
-        "`MODE Z` is a download from ProFTPD by curl, whose output is inflated in a pipe, through a listener without the optimiser, and directly "
-        "over TCP: the server inflates too slowly for uploads.", "", *told, "",
-        "Coding is the near gateway's, decoding the far one's: processor time by payload.", "", *required, "",
+        f"The path has {args.path}. Each figure is the payload in bits, divided by the seconds of the client's process "
+        "and by the rate of the path (*line*). The cells show the median (lowest..highest) of "
+        f"{runs} runs{of_peers}. Transfers are uploads, except for `MODE Z`. The bench compared every file at its "
+        "destination."
+        f"{'' if setup.has_store else ' The gateways had no store.'}", "", *rates, "",
+        "`rsync -z` and `zstd -1 | nc` use forwards of the same link. The file that was sent before is at rsync's "
+        "destination. `MODE Z` is a download from ProFTPD by curl, because the server inflates too slowly for uploads. "
+        "The next program in a pipe inflates curl's output. `MODE Z` uses a listener without the optimiser, and "
+        "`MODE Z, TCP` uses TCP directly.", "", *told, "",
+        "*Coding* is the processor time of the near gateway's optimiser, divided by the payload. *Decoding* is the "
+        "same figure for the far gateway.", "", *required, "",
         *about])
     if args.quick or args.scale < 1:
-        print("  smaller sizes: set-up has its part in these figures, so none is a failure")
+        print("  with smaller sizes the set-up time affects the figures, so the bench checks no bound")
     else:
         bench.require_none(missed)
 
 
 def measure_processor(world, args):
-    """Incompressible data with everything on beside everything off: rates, and the gateways' processor time."""
+    """Measures rates and processor time for incompressible data, with all coding on and with all coding off."""
     setup = Setup(world, args)
     runs, megabytes = (1, args.megabytes // 10) if args.quick else (args.runs, args.megabytes)
     setup.fresh_pair()
@@ -593,22 +615,23 @@ def measure_processor(world, args):
                           [("rate with everything on, by that with everything off", PROCESSOR_RATE_MIN, f"{ratio:.3f}")])
     print("\n".join(["", *table, "", *verdict]), flush=True)
     bench.write(args, "optimiser-processor", "What the optimiser costs where there is nothing to win", [
-        f"{args.path}. Random bytes, {megabytes} MB, curl's upload to vsftpd; median, least and most of {runs} runs, by turns. "
-        f"{'With' if setup.has_store else 'Without'} a store. Processor time of the gateways' processes, and what they tell "
-        "of the optimiser's part.", "", *table, "", *verdict])
+        f"The path has {args.path}. The client curl uploads {megabytes} MB of random bytes to vsftpd. The cells show "
+        f"the median (lowest..highest) of {runs} runs, which alternate between the two rows. The gateways ran "
+        f"{'with' if setup.has_store else 'without'} a store. The table shows the processor time of the gateways' "
+        "processes, and the optimiser's part of this time, as the gateways report it.", "", *table, "", *verdict])
     if not args.quick:
         bench.require_none([f"{ratio:.3f} of {PROCESSOR_RATE_MIN}"] if ratio < PROCESSOR_RATE_MIN else [])
 
 
 def processor_s(world, site):
-    """What the gateway of a site has taken of processors since its start."""
+    """Returns the processor time of the gateway of a site since its start, in seconds."""
     with open(f"/proc/{world.processes[f'gateway-{site}'].pid}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def bits_per_s(rate):
-    """`100 Mbit/s` as a number."""
+    """Parses a rate such as `100 Mbit/s`, and returns the bits per second."""
     found = re.fullmatch(r"([\d.]+) *([kMG]?)bit/s", rate)
     if not found:
         raise Failure(f"{rate}: not a rate such as '100 Mbit/s'")
@@ -617,16 +640,19 @@ def bits_per_s(rate):
 
 def extend(parser):
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--peer-runs", type=int, default=3, help="in later runs only the optimiser")
-    parser.add_argument("--only", default="", help="kinds of data with this in their names")
-    parser.add_argument("--way", default="", help="ways with this in their names")
-    parser.add_argument("--scale", type=float, default=1.0, help="sizes by this; below 1 no bound is held against the figures")
-    parser.add_argument("--no-store", action="store_true", help="gateways without a store of chunks")
-    parser.add_argument("--store-size", default="8 GiB", help="most bytes in the store of each gateway")
-    parser.add_argument("--free-gb", type=float, default=2.0, help="what must stay free on the disk")
+    parser.add_argument("--peer-runs", type=int, default=3, help="number of runs with all ways and with trees; later "
+                        "runs measure the optimiser, and incompressible data also without it")
+    parser.add_argument("--only", default="", help="run only kinds of data whose names contain this text")
+    parser.add_argument("--way", default="", help="run only ways whose names contain this text")
+    parser.add_argument("--scale", type=float, default=1.0,
+                        help="factor for all sizes; below 1 the bench checks no bound")
+    parser.add_argument("--no-store", action="store_true", help="run the gateways without a store of chunks")
+    parser.add_argument("--store-size", default="8 GiB", help="size limit of each gateway's store")
+    parser.add_argument("--free-gb", type=float, default=2.0, help="disk space that must stay free, in GB")
     parser.add_argument("--parallel", type=int, default=8, help="connections of lftp mirror")
-    parser.add_argument("--processor", action="store_true", help="the cost where there is nothing to win, instead")
-    parser.add_argument("--megabytes", type=int, default=4000, help="of each file of --processor")
+    parser.add_argument("--processor", action="store_true",
+                        help="measure only the cost of the optimiser for incompressible data")
+    parser.add_argument("--megabytes", type=int, default=4000, help="size of each file with --processor")
 
 
 if __name__ == "__main__":

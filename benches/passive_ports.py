@@ -1,8 +1,9 @@
-"""Small downloads in quick succession through a listener with a thousand passive ports: none may be answered 425.
+"""Small downloads in quick succession through a listener with 1000 passive ports.
 
-Sessions take turns, so that the wanted number of transfers begins each second, for `--seconds`. Each data connection
-ends at the gateway first, so its port stays in TIME_WAIT for a minute: within five seconds each port has been used.
-`--write` puts the figures into docs/results/passive-ports.md.
+No download may receive the reply 425. The sessions start downloads in turn, so that `--rate-per-s` downloads begin each
+second, for `--seconds`. The gateway closes each data connection first, so the port stays in TIME_WAIT for a minute. At
+the default rate, the gateway has used each port after five seconds. `--write` writes the figures to
+docs/results/passive-ports.md.
 """
 
 import threading
@@ -20,7 +21,7 @@ NAME, SIZE = "small", 100
 
 
 def transfer_in_turn(client, number, args, begun, counts, lock):
-    """The downloads of one session, each at its time."""
+    """Runs the downloads of one session, each at its scheduled time."""
     interval_s = SESSIONS / args.rate_per_s
     due = begun + number / args.rate_per_s
     while due < begun + args.seconds:
@@ -62,19 +63,20 @@ def measure(world, args):
     for client in clients:
         client.close()
     reached = counts["done"] / took
-    line = (f"{counts['done']} transfers in {took:.0f} s: {reached:.0f} a second of {args.rate_per_s:g} wanted; "
-            f"answered 425: {counts['425']}, otherwise failed: {counts['other']}")
+    line = (f"{counts['done']} transfers succeeded in {took:.0f} s: {reached:.0f} a second, with a target of "
+            f"{args.rate_per_s:g}. The reply 425: {counts['425']} transfers. Other failures: {counts['other']}.")
     print(f"  {line}", flush=True)
     bench.write(args, "passive-ports", "Small transfers through a thousand passive ports",
-                [f"{args.path} each way; vsftpd; {SESSIONS} sessions, {SIZE} bytes each, ports {LOW}-{HIGH}.", "", line])
-    bench.require(counts["425"] == 0, "425 to none")
-    bench.require(counts["other"] == 0, "no other failure")
-    bench.require(counts["done"] > HIGH - LOW + 1, f"more transfers than ports, within {seconds} s")
+                [f"The path has {args.path} in each direction. The server is vsftpd. {SESSIONS} sessions run downloads "
+                 f"of {SIZE} bytes. The listener has the ports {LOW}-{HIGH}.", "", line])
+    bench.require(counts["425"] == 0, "some downloads received the reply 425")
+    bench.require(counts["other"] == 0, "some downloads failed without the reply 425")
+    bench.require(counts["done"] > HIGH - LOW + 1, f"not more transfers than ports within {seconds} s")
 
 
 def extend(parser):
-    parser.add_argument("--seconds", type=float, default=300, help="how long transfers begin")
-    parser.add_argument("--rate-per-s", type=float, default=200, help="transfers that begin each second")
+    parser.add_argument("--seconds", type=float, default=300, help="time in which transfers begin")
+    parser.add_argument("--rate-per-s", type=float, default=200, help="number of transfers that begin each second")
 
 
 if __name__ == "__main__":

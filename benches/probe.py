@@ -1,7 +1,7 @@
-"""`longhaul probe tcp` beside iperf3: both must tell the same goodput, within 3 %.
+"""Comparison of `longhaul probe tcp` with iperf3: the ratio of their median goodputs must be 1 within 3 %.
 
-By turns, the medians of several runs: a path that is full, windows that bound it, and several streams, each way.
-`--write` puts the figures into docs/results/probe.md.
+The runs of the two programs alternate. The cases are a full path in each direction, and windows of 64 KiB with one and
+with four streams. `--write` writes the figures to docs/results/probe.md.
 """
 
 import json
@@ -41,7 +41,8 @@ def measure(world, args):
                      f"{ratio:.3f}{' MISSED' * is_missed}"))
         print("  {}: probe {}, iperf3 {} Mbit/s, ratio {}".format(*rows[-1]), flush=True)
     bench.write(args, "probe", "The probe beside iperf3", [
-        f"{args.path}; {runs} runs of {seconds} s each, by turns; medians (least..most), Mbit/s.", "",
+        f"The path has {args.path}. The cells show the median (lowest..highest) of {runs} runs of {seconds} s, in "
+        "Mbit/s. The runs of the two programs alternate.", "",
         *pages.table(["", "probe", "iperf3", "probe / iperf3"], rows)])
     bench.require_none(missed)
 

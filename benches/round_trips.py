@@ -1,9 +1,10 @@
-"""What users wait for at a long round-trip time, counted in round trips of the WAN.
+"""Waiting times of users at a long round-trip time, in round trips of the WAN.
 
-FileZilla's and curl's commands, scripted so that each step waits for what those clients wait for, and the
-real curl; directly, in strict mode, in fast mode, and in fast mode with USER name@server. FileZilla
-sends a transfer's command while it connects, and uploads without waiting for the 150; curl waits for
-both. `--write` puts the table into docs/results/round-trips.md.
+The bench runs scripts with the commands of FileZilla and of curl, and it runs the real curl. Each step of a script
+waits for the same replies as the imitated client. FileZilla sends a transfer's command while its data connection
+opens, and uploads without the reply 150. The client curl waits for the connection and for the reply 150. The bench
+measures direct connections, strict mode, fast mode, and fast mode with USER name@server. `--write` writes the table to
+docs/results/round-trips.md.
 """
 
 import statistics
@@ -17,7 +18,7 @@ from files import content, make_file
 from world import ADDRESS_B, CHOICE, Path
 
 STRICT_PORT, FAST_PORT = 2130, 2140
-# What the machine takes beside the path: a quarter of a round trip would be another one.
+# Allowance for the processing time of the machine. A larger allowance could hide an additional round trip.
 SLACK_ROUND_TRIPS = 0.1
 SMALL_BYTES = 10_000
 
@@ -30,7 +31,7 @@ REAL_CURL = "real curl, 10 KB down"
 
 WAYS = ["directly", "strict", "fast", "fast, user@host"]
 
-# Most round trips, by step and way.
+# Maximum number of round trips, by step and way.
 TARGETS = {
     (LISTED, "fast"): 5, (LISTED, "fast, user@host"): 4,
     **{(step, way): most for way in WAYS[2:]
@@ -39,14 +40,14 @@ TARGETS = {
 
 
 def filezilla(client_at, server, name):
-    """FileZilla's session. Returns seconds by step."""
+    """Runs a session with FileZilla's commands, and returns the seconds of each step."""
     seconds = {}
 
     def connect_and_list():
         client = client_at()
         for command in ("AUTH TLS", "AUTH SSL"):
             if client.ask(command).code == 234:
-                raise talk.Unexpected(f"{command} is accepted, and nobody asked for TLS")
+                raise talk.Unexpected(f"{command} is accepted, although no TLS is configured")
         client.log_in(name, server.password)
         client.ask("SYST", 215)
         features = client.ask("FEAT")
@@ -67,11 +68,11 @@ def filezilla(client_at, server, name):
 
         step("CWD", client.ask, f"CWD {server.folder}", 250)
         step("PWD after CWD", client.ask, "PWD", 257)
-        # What was asked ahead has come by now, whoever waits for it.
+        # Replies to commands that a gateway sent ahead have arrived by now.
         got = []
         step(DOWN, lambda: got.append(client.download_eagerly("RETR small")))
         if got != [small]:
-            raise talk.Unexpected(f"{server.name}: another file came")
+            raise talk.Unexpected(f"{server.name}: the downloaded file has other contents")
         step(UP, client.upload_eagerly, "STOR up", small)
         step(UP_150, client.upload, "STOR up", small)
         step("SIZE", client.ask, "SIZE up", 213)
@@ -82,7 +83,7 @@ def filezilla(client_at, server, name):
 
 
 def curl(client_at, server, name):
-    """The commands of `curl -o FILE ftp://…/files/small`, up to the file's final reply."""
+    """Sends the commands of `curl -o FILE ftp://…/files/small`, and receives the file and its final reply."""
     with client_at() as client:
         client.log_in(name, server.password)
         client.ask("PWD", 257)
@@ -103,7 +104,7 @@ def real_curl(world, server, name, host, port):
 
 
 def measure_server(world, args, server, ports):
-    """Seconds by step and way."""
+    """Returns the seconds of all runs, by step and way."""
     make_file(server.file("small"), SMALL_BYTES)
     where = {"directly": (ADDRESS_B, server.port, server.user),
              **{mode: ("127.0.0.1", ports[mode][server.name], server.user) for mode in ports},
@@ -145,13 +146,13 @@ def measure(world, args):
             rows.append([server.name, step, *cells])
             print(f"  {step:32} " + "  ".join(f"{cell:26}" for cell in cells), flush=True)
     bench.write(args, "round-trips", "Round trips", [
-        f"{args.path}. Round trips, median of {args.runs} sessions (least..most), with the target where there is "
-        "one.", "", *pages.table(["server", "step", *WAYS], rows)])
+        f"The path has {args.path}. The cells show round trips: the median of {args.runs} sessions (lowest..highest), "
+        "and the target if the step has one.", "", *pages.table(["server", "step", *WAYS], rows)])
     bench.require_none(missed)
 
 
 def seconds_of(text):
-    bench.require(text.endswith("ms"), "--rtt must be in ms")
+    bench.require(text.endswith("ms"), "--rtt must be a number of ms, such as 600ms")
     return float(text[:-2]) / 1000
 
 

@@ -1,8 +1,9 @@
-"""Uploads over a route that becomes longer or shorter, while the link is idle or in the midst of an upload.
+"""Uploads over a route whose round-trip time changes, either between two uploads or during an upload.
 
-What is required counts from four new round trips and two seconds after the change on: nine tenths of what the line can
-carry from there. So an upload may take that long beyond its ideal time by 0.9. Both directions change, and the change
-back follows. `--write` puts the figures into docs/results/routes.md.
+The link has four round trips of the new route plus two seconds to adapt. After this time, it must reach 0.9 of the
+ideal goodput. An upload may therefore take its ideal time divided by 0.9, plus the time to adapt. Each change affects
+both directions of the path. The bench also measures the change back to the first round-trip time. `--write` writes the
+figures to docs/results/routes.md.
 """
 
 import threading
@@ -16,7 +17,7 @@ from world import ADDRESS_B, Path, World
 PORT = 2131
 PAYLOAD_SHARE = 0.94
 RATE_BIT_PER_S = 100e6
-# Milliseconds of round trip, and those after the change.
+# Round-trip times before and after the change, in milliseconds.
 ROUTES = ((40, 1000), (40, 800), (40, 200))
 IDLE_S = 4
 CHANGE_AFTER_S = 4
@@ -24,7 +25,7 @@ REQUIRED = 0.9
 
 
 def upload(client, content):
-    """Seconds from STOR to the final reply."""
+    """Uploads `content`, and returns the seconds from STOR to the final reply."""
     data = client.connect(client.passive("EPSV"))
     begun = time.monotonic()
     client.ask("STOR up", 125, 150)
@@ -34,7 +35,10 @@ def upload(client, content):
 
 
 def ideal_s(size, rtt_ms):
-    """The line at the payload's share, a round trip that STOR takes, and one until the end is acknowledged."""
+    """Returns the ideal time of an upload of `size` bytes.
+
+    It consists of the payload's transmission time, one round trip for STOR, and one for the last acknowledgement.
+    """
     return size * 8 / (PAYLOAD_SHARE * RATE_BIT_PER_S) + 2 * rtt_ms / 1e3
 
 
@@ -71,7 +75,7 @@ def measure(world, args):
                     inner.wan("set", "--rtt", f"{after_ms}ms")
                     time.sleep(IDLE_S / 2)
                     times.setdefault((*change, "idle"), []).append(upload(client, content))
-                    # Back again, for the same change in use.
+                    # Restore the route, and measure the same change during an upload.
                     inner.wan("set", "--rtt", f"{before_ms}ms")
                     upload(client, content)
                     timer = threading.Timer(CHANGE_AFTER_S, inner.wan, ("set", "--rtt", f"{after_ms}ms"))
@@ -83,19 +87,20 @@ def measure(world, args):
             if was == "idle":
                 ideal, bound = ideal_s(size, after_ms), bound_s(size, after_ms)
             else:
-                # What is left at the change goes over the new route.
+                # The rest of the upload uses the new route.
                 sent = (CHANGE_AFTER_S - 2 * before_ms / 1e3) * RATE_BIT_PER_S * PAYLOAD_SHARE / 8 * REQUIRED
                 left = max(size - sent, 0)
                 ideal = CHANGE_AFTER_S + ideal_s(left, after_ms)
                 bound = CHANGE_AFTER_S + bound_s(left, after_ms)
             judge(before_ms, after_ms, was, took, ideal, bound)
     bench.write(args, "routes", "Routes that become longer or shorter",
-                [f"100 Mbit/s, no loss; vsftpd; uploads of {size // 1_000_000} MB through a pair of gateways.", "", *lines])
+                [f"The path has 100 Mbit/s and no loss. The server is vsftpd. The uploads of {size // 1_000_000} MB "
+                 "pass through a pair of gateways.", "", *lines])
     bench.require_none(missed)
 
 
 def extend(parser):
-    parser.add_argument("--runs", type=int, default=3, help="pairs of gateways for each round trip")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs for each pair of round-trip times")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Many small files at a long round-trip time: `lftp mirror` with eight connections, FileZilla in its window
-with ten, or `longhaul copy`.
+"""Many small files at a long round-trip time: by `lftp mirror`, by FileZilla in its window, or by `longhaul copy`.
 
-Up and down through the pair, and a tenth of them directly. Every file must agree. lftp keeps no times,
-for which it would send a command more for each file, and for downloads one after the other. `--write` puts the
-figures into docs/results/small-files.md, those of FileZilla into small-files-filezilla.md, and those of `longhaul copy`, beside lftp
-with as many connections, into small-files-mover.md.
+The client lftp uses eight connections (`--parallel`), and FileZilla uses ten. The bench uploads and downloads all files
+in fast mode, and a tenth of the files directly and in strict mode. Every file must have the same contents at its
+destination. The client lftp does not preserve the times of files. Otherwise it would send one more command for each
+file, and for downloads it would send these commands one after the other.
+
+`--write` writes the figures to docs/results/small-files.md, and with FileZilla to small-files-filezilla.md. With
+`--client mover` the bench compares `longhaul copy` with lftp at the same number of connections, and writes
+small-files-mover.md.
 """
 
 import os
@@ -19,7 +22,7 @@ from files import digest
 from world import ADDRESS_B, CHOICE, NEAR_PORT, Path
 
 FILE_BYTES = 10_000
-# Files in a folder; what lists and removes them takes its time, too.
+# Files in each folder. Listing and removing them also takes time.
 FOLDER_FILES = 500
 STRICT_PORT = 2130
 SETTINGS = ("set net:max-retries 2; set net:timeout 60; set cmd:fail-exit true; set ftp:use-mdtm off; "
@@ -27,7 +30,7 @@ SETTINGS = ("set net:max-retries 2; set net:timeout 60; set cmd:fail-exit true; 
 
 
 def make_tree(folder, count):
-    """`count` files that differ, in folders."""
+    """Writes `count` files with different contents into subfolders of `folder`."""
     for number in range(count):
         place = os.path.join(folder, f"{number // FOLDER_FILES:03}")
         os.makedirs(place, exist_ok=True)
@@ -36,13 +39,13 @@ def make_tree(folder, count):
 
 
 def digests(folder):
-    """What is in a folder, by relative path."""
+    """Returns the digests of all files in a folder, by relative path."""
     return {os.path.relpath(os.path.join(place, name), folder): digest(os.path.join(place, name))
             for place, _, names in os.walk(folder) for name in names}
 
 
 def by_lftp(world, args, server, name, host, port, count):
-    """Returns the seconds of each direction."""
+    """Uploads and downloads a tree by lftp, and returns the seconds of each direction."""
     tree, back, took = world.path("tree"), world.path("back"), {}
     make_tree(tree, count)
     sent = digests(tree)
@@ -54,7 +57,7 @@ def by_lftp(world, args, server, name, host, port, count):
                       f"mirror --no-perms -P {args.parallel} {what}", check=True, timeout=3600, stdout=log,
                       stderr=log)
         took[direction] = time.monotonic() - begun
-        bench.require(digests(arrived) == sent, f"{name}, {direction}: other files")
+        bench.require(digests(arrived) == sent, f"{name}, {direction}: the arrived files differ from the sent files")
     for folder in (tree, back, server.file("tree")):
         shutil.rmtree(folder)
     return took
@@ -66,8 +69,8 @@ def by_filezilla(world, args, server, name, host, port, count):
 
 
 def by_mover(world, args, server, name, options, count):
-    """Returns the seconds of each direction, of `longhaul copy`."""
-    # Nothing is removed before the end: ext4 makes files slowly for minutes where many were removed.
+    """Uploads and downloads a tree by `longhaul copy`, and returns the seconds of each direction."""
+    # The trees stay until the end, because ext4 creates files slowly for minutes after many removals.
     place = name.replace(" ", "")
     tree, back, took = world.path(f"tree{place}"), world.path(f"back{place}"), {}
     make_tree(tree, count)
@@ -78,12 +81,12 @@ def by_mover(world, args, server, name, options, count):
         with open(world.path("mover.log"), "a") as log:
             world.run(world.longhaul, "copy", *ends, *options, check=True, timeout=3600, stdout=log, stderr=log)
         took[direction] = time.monotonic() - begun
-        bench.require(digests(arrived) == sent, f"{name}, {direction}: other files")
+        bench.require(digests(arrived) == sent, f"{name}, {direction}: the arrived files differ from the sent files")
     return took
 
 
 def measure_mover(world, args):
-    """`longhaul copy` and lftp directly, each with as many connections; then through a pair."""
+    """Measures `longhaul copy` directly and through a pair, and lftp directly with the same number of connections."""
     server = servers.start_vsftpd(world)
     key = world.keygen("mover")
     world.gateway("b", f'[[peer]]\nname = "mover"\npublic_key = "{key}"\n')
@@ -99,7 +102,7 @@ def measure_mover(world, args):
     rows = []
     measured = [(name, number, by_mover(world, args, server, name, options, number))
                 for name, options, number in ways]
-    # The last, since it removes its files.
+    # lftp is last, because `by_lftp` removes its files.
     if args.only in "lftp directly":
         measured.append(("lftp directly", few, by_lftp(world, args, server, "lftp", ADDRESS_B, server.port, few)))
     for name, number, took in measured:
@@ -108,8 +111,9 @@ def measure_mover(world, args):
             print("  {}, {}: {} files in {} s, {} files/s".format(*rows[-1]), flush=True)
     table = pages.table(["by", "direction", "files", "seconds", "files/s"], rows)
     bench.write(args, "small-files-mover", "Small files with longhaul copy", [
-        f"Files of {FILE_BYTES // 1000} KB, {args.path}, vsftpd. `lftp mirror -P {args.parallel}` and `longhaul copy "
-        f"--transfers {args.parallel}`. One run each.", "", *table])
+        f"The files have {FILE_BYTES // 1000} KB, the path has {args.path}, and the server is vsftpd. The clients are "
+        f"`lftp mirror -P {args.parallel}` and `longhaul copy --transfers {args.parallel}`. Each figure is from one "
+        "run.", "", *table])
 
 
 def measure(world, args):
@@ -130,20 +134,23 @@ def measure(world, args):
             rows.append((name, direction, number, f"{seconds:.1f}", f"{number / seconds:.1f}"))
             print("  {}, {}: {} files in {} s, {} files/s".format(*rows[-1]), flush=True)
     table = pages.table(["through", "direction", "files", "seconds", "files/s"], rows)
-    what = f"Files of {FILE_BYTES // 1000} KB, {args.path}"
+    what = f"The files have {FILE_BYTES // 1000} KB, the path has {args.path}, and the server is vsftpd."
     if args.client == "filezilla":
         bench.write(args, "small-files-filezilla", "Small files with FileZilla", [
-            f"{what}: FileZilla in its window with ten connections, vsftpd. One run each.", "", *table])
+            f"{what} The client is FileZilla in its window with ten connections. Each figure is from one run.", "",
+            *table])
     else:
         bench.write(args, "small-files", "Small files", [
-            f"{what}: `lftp mirror -P {args.parallel}` without times, vsftpd. One run each.", "", *table])
+            f"{what} The client is `lftp mirror -P {args.parallel}` without times. Each figure is from one run.", "",
+            *table])
 
 
 def extend(parser):
     parser.add_argument("--client", choices=["lftp", "filezilla", "mover"], default="lftp")
-    parser.add_argument("--files", type=int, default=10_000, help="in fast mode; a tenth otherwise")
-    parser.add_argument("--only", default="", help="ways of the mover with this in their names")
-    parser.add_argument("--parallel", type=int, default=8, help="of lftp")
+    parser.add_argument("--files", type=int, default=10_000,
+                        help="number of files in fast mode, and by longhaul copy through a pair; others use a tenth")
+    parser.add_argument("--only", default="", help="with --client mover, run only ways whose names contain this text")
+    parser.add_argument("--parallel", type=int, default=8, help="number of connections of lftp and of longhaul copy")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Hours of ordinary work: many file transfers, then many FTP commands, by sessions that stay logged in.
+"""Long runs of ordinary work: many file transfers, and then many FTP commands, by sessions that stay logged in.
 
-`cargo xtask soak`. Counts failures by kind, and samples memory and descriptors of both gateways: their slopes tell
-whether something is never given back. `--seconds` ends it early, with what was done so far.
+`cargo xtask soak` runs this bench. It counts failures by kind, and samples the memory and the descriptors of both
+gateways. Steady growth of these samples indicates a leak. `--seconds` limits each of the two parts. A part that reaches
+the limit reports its work up to this time.
 """
 
 import collections
@@ -21,15 +22,15 @@ from world import NEAR_PORT, Path
 BYTES_MIN, BYTES_MAX = 10_000, 100_000
 KEPT = 8
 SAMPLE_S = 5
-# Start-up and the first growth of buffers are no leak.
+# Share of the samples that the slopes ignore, because buffers grow after the start without a leak.
 SETTLED_SHARE = 0.2
-# In an hour; a leak of a thousandth of a descriptor or of 25 bytes a transfer is more.
+# Maximum growth in an hour. A leak of a thousandth of a descriptor or of 25 bytes in each transfer exceeds it.
 GROWTH_MAX_KIB, GROWTH_MAX_DESCRIPTORS = 3000, 10
 COMMANDS = ["NOOP", "PWD", "TYPE I", "SYST", "SIZE f0", "MDTM f0", "CWD files", "CWD .."]
 
 
 class Tally:
-    """What all sessions have done."""
+    """Counters of the work of all sessions."""
 
     def __init__(self, most):
         self.lock, self.most = threading.Lock(), most
@@ -37,7 +38,7 @@ class Tally:
         self.failures = collections.Counter()
 
     def take(self):
-        """Whether there is one more to do."""
+        """Returns whether a further piece of work remains, and counts it as begun."""
         with self.lock:
             if self.begun >= self.most:
                 return False
@@ -53,7 +54,7 @@ class Tally:
 
 
 class Session:
-    """A client that is logged in, and logs in again after a failure."""
+    """A client that stays logged in, and logs in again after a failure."""
 
     def __init__(self, world, server, number, deadline):
         self.world, self.server, self.number, self.deadline = world, server, number, deadline
@@ -94,7 +95,7 @@ class Session:
             self.ftp = None
 
     def transfer(self):
-        """Stores a file in place of an old one, or fetches one and compares it."""
+        """Uploads a file, which may replace an older file, or downloads a file and compares its contents."""
         if len(self.kept) < KEPT or self.dice.random() < 0.5:
             name = f"f{self.made % KEPT}"
             self.made += 1
@@ -107,20 +108,20 @@ class Session:
             got = hashlib.sha256()
             self.ftp.retrbinary(f"RETR {name}", got.update)
             if got.digest() != self.kept[name]:
-                raise OSError(f"another content of {name}")
+                raise OSError(f"{name} has other contents")
 
     def command(self):
         line = self.dice.choice(COMMANDS)
         try:
             self.ftp.sendcmd(line)
         except ftplib.error_perm:
-            # The server's own word about a file or folder that is not there.
+            # The server refuses these commands if the file or folder does not exist.
             if line.split()[0] not in ("SIZE", "MDTM", "CWD"):
                 raise
 
 
 class Gauge(threading.Thread):
-    """Samples what the gateways hold."""
+    """A thread that samples the memory and the descriptors of both gateways."""
 
     def __init__(self, world):
         super().__init__(daemon=True)
@@ -137,7 +138,7 @@ class Gauge(threading.Thread):
             self.samples.append(at)
 
     def slope_per_hour(self, what):
-        """By least squares, over what comes after the start."""
+        """Returns the growth of a value in an hour, by least squares over the samples after the start."""
         settled = self.samples[int(len(self.samples) * SETTLED_SHARE):]
         times, values = [it["s"] for it in settled], [it[what] for it in settled]
         if len(settled) < 3:
@@ -188,18 +189,21 @@ def measure(world, args):
             missed.append(f"{failed} {name} failed: {dict(tally.failures)}")
         for site in "ab" if took > 300 else "":
             if slopes[f"memory {site}"] > GROWTH_MAX_KIB:
-                missed.append(f"{name}: gateway {site} grows by {slopes[f'memory {site}']:.0f} KiB an hour")
+                missed.append(f"{name}: the memory of gateway {site} grows by "
+                              f"{slopes[f'memory {site}']:.0f} KiB an hour")
             if slopes[f"descriptors {site}"] > GROWTH_MAX_DESCRIPTORS:
-                missed.append(f"{name}: gateway {site} takes {slopes[f'descriptors {site}']:.0f} descriptors an hour")
+                missed.append(f"{name}: the descriptors of gateway {site} grow by "
+                              f"{slopes[f'descriptors {site}']:.0f} an hour")
     titles = ["", "done", "failed", "seconds", "a second", "near: MiB (KiB an hour)", "far: MiB (KiB an hour)",
               "near: descriptors (an hour)", "far: descriptors (an hour)"]
     table = pages.table(titles, rows)
     print("\n".join(table))
     bench.write(args, "soak", "Soak", [
-        f"{args.sessions} sessions by Python's ftplib through a pair in fast mode, {args.path}, vsftpd. Files have "
-        f"{BYTES_MIN // 1000} to {BYTES_MAX // 1000} KB; each download is compared. Memory and descriptors at the end, and their "
-        "slopes by least squares without the first fifth.", "", *table, "",
-        *(failures or ["No failure of any kind."])])
+        f"{args.sessions} sessions of Python's ftplib use a pair of gateways in fast mode. The path has {args.path}, "
+        f"and the server is vsftpd. The files have {BYTES_MIN // 1000} to {BYTES_MAX // 1000} KB. The bench compares "
+        "each download with the upload. The table shows memory and descriptors at the end. In brackets it shows their "
+        "growth, by least squares without the first fifth of the samples.", "", *table, "",
+        *(failures or ["No failure occurred."])])
     bench.require_none(missed)
 
 
@@ -207,7 +211,7 @@ def extend(parser):
     parser.add_argument("--sessions", type=int, default=32)
     parser.add_argument("--transfers", type=int, default=121_000)
     parser.add_argument("--commands", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=1800, help="at most, for each of the two parts")
+    parser.add_argument("--seconds", type=float, default=1800, help="time limit for each of the two parts")
 
 
 if __name__ == "__main__":

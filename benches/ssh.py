@@ -1,20 +1,25 @@
-"""SFTP, scp and rsync over a long path: each client through an SSH listener of the gateways, directly, and through a `[[forward]]`
-of the same link.
+"""SFTP, scp and rsync over a long path.
 
-The bench has these parts. Each part has a bound for the way through the listener:
+Each client runs through an SSH listener of the gateways, directly, and through a `[[forward]]` of the same link. The
+bench has these parts. Each part has bounds for the way through the listener:
 
-  - `bulk`: a large file up and down, by the share of the ideal time. The ideal is the file at 94 % of the line, less the loss,
-    and two round trips; the time is that of the client's process, with its log-in. curl and paramiko upload through a listener
-    with `early = "all"`, because they wait for batches.
-  - `small files`: 200 files of 10 KB, in seconds.
-  - `longhaul copy` with `--gateway` and `--peer` is in both of these parts. Its direct way is in the row of `--gateway`.
-  - `log-in`: `ssh host true`, in round trips.
-  - `1 Gbit/s`: a file of 2.5 GB by sftp.
-  - `processor`: processor time of each gateway for a GB by sftp, less that of the same bytes through a forward.
-  - `RTT 0`: sftp and rsync on a path without distance, by the rate of the direct way.
+  - `bulk` uploads and downloads a large file. The figure is the ideal time divided by the time of the client's process,
+    which includes the login. The ideal time is the time of the file at 94 % of the path's rate, reduced by the loss,
+    plus two round trips. The clients curl and paramiko upload through a listener with `early = "all"`, because they
+    wait for each batch of writes.
+  - `small files` transfers 200 files of 10 KB. The figure is in seconds.
+  - `log-in` runs `ssh host true`. The figure is in round trips.
+  - `1 Gbit/s` transfers a file of 2.5 GB by sftp.
+  - `processor` measures the processor time of each gateway for a GB by sftp. The bench subtracts the processor time for
+    the same number of bytes through a forward.
+  - `RTT 0` runs sftp and rsync at a round-trip time of 0. The figure is the rate divided by the rate of the direct way.
 
-Directly and through the forward the files are smaller (`--peer-megabytes`), because their rate does not depend on the size. The
-ways go by turns, each file is compared, and the link is warm. `--write` puts the table into docs/results/ssh.md.
+`longhaul copy` with `--gateway` and `--peer` takes part in `bulk` and in `small files`. The row of `--gateway` contains
+its direct way.
+
+The direct way and the forward use smaller files (`--peer-megabytes`), because their rates do not depend on the size.
+Each run begins with another way. The bench compares each file at its destination, and the link is warm. `--write`
+writes the table to docs/results/ssh.md.
 """
 
 import dataclasses
@@ -45,14 +50,14 @@ PROCESSOR_MAX_S_PER_GB = 0.6
 LOG_IN_MAX_TRIPS = 4
 RTT_0_MIN = 0.9
 
-# Share of the ideal that a client reaches at least, by direction.
+# Minimum fraction of the ideal, by client and direction.
 BULK = {**{(client, direction): 0.88 for client in ("sftp", "scp", "sshfs", "lftp", "rclone") for direction in ("put", "get")},
         **{(client, direction): 0.85 for client in ("rsync", "scp -O") for direction in ("put", "get")},
         **{(client, direction): 0.80 for client in ("curl", "paramiko") for direction in ("put", "get")}}
 EARLY_PUTS = ("curl", "paramiko")
 MOVER_OPTIONS = ("longhaul copy --gateway", "longhaul copy --peer")
 MOVER_BULK = {(client, direction): 0.90 for client in MOVER_OPTIONS for direction in ("put", "get")}
-# Seconds at most.
+# Maximum number of seconds, by client and direction. `None` means no limit.
 SMALL = {("rsync", "put"): 10, ("rsync", "get"): 10, ("sftp", "put"): None, ("sftp", "get"): 90,
          **{(client, direction): 4 for client in MOVER_OPTIONS for direction in ("put", "get")}}
 
@@ -64,11 +69,10 @@ class Row:
     name: str
     unit: str
     digits: int
-    # `>=` or `<=`.
+    # Relation of the figure to the bound: `>=` or `<=`.
     sign: str = ""
     bound: float = None
     figures: dict = dataclasses.field(default_factory=dict)
-    # Remark behind the figures.
     note: str = ""
 
     def add(self, way, figure):
@@ -76,7 +80,7 @@ class Row:
         print(f"  {self.name}, {way}: {figure:.{self.digits}f} {self.unit}", flush=True)
 
     def missed(self):
-        """The way that misses the bound, as text, or None."""
+        """Returns a text about the missed bound, or None if the row has no missed bound."""
         way = EARLY if EARLY in self.figures else GATEWAYS
         if self.bound is None or way not in self.figures:
             return None
@@ -93,7 +97,10 @@ class Row:
 
 
 class Setup:
-    """A server, the pair if the program has `[[ssh]]`, and where each way leads."""
+    """A server, a pair of gateways, and the address of each way.
+
+    The pair has SSH listeners if the program supports `[[ssh]]`.
+    """
 
     def __init__(self, world, args):
         self.world, self.args = world, args
@@ -116,7 +123,7 @@ class Setup:
             world.pair(near)
 
     def ways(self, early=False, client=None):
-        """The ways that there are, by name."""
+        """Returns the addresses of the available ways, by name."""
         if client in MOVER_OPTIONS:
             found = self.ways()
             named = (GATEWAYS, DIRECT) if client == MOVER_OPTIONS[0] else (GATEWAYS,)
@@ -131,7 +138,7 @@ class Setup:
         return cell
 
     def move(self, client, direction, where, size):
-        """Moves a file and compares it; returns the seconds of the client."""
+        """Transfers a file by a client and compares the result. Returns the seconds of the client."""
         cell = self.cell(where)
         source, target = cell.here("moved"), self.server.file("moved")
         if direction == "get":
@@ -148,17 +155,17 @@ class Setup:
         return took
 
     def warm_up(self):
-        """Lets the link learn its path."""
+        """Sends files in both directions, so that the link measures its path."""
         for direction in ("put", "get"):
             if self.has_gateways:
                 self.move("sftp", direction, ("127.0.0.1", LISTENER), WARM_UP_BYTES)
 
 
 def program_of(client, cell):
-    """The client of a cell. On the direct way, `longhaul copy` has no option for a gateway."""
+    """Returns the client for a cell. On the direct way, `longhaul copy` has no option for a gateway."""
     if client not in MOVERS:
         return CLIENTS[client]
-    # The look for the fingerprint is no part of the measured time.
+    # This call caches the fingerprint, so the measured time excludes the query of the host key.
     fingerprint(cell)
     return MOVERS["longhaul copy" if cell.host == ADDRESS_B else client]
 
@@ -173,15 +180,15 @@ def wanted(args, name):
 
 
 def here(client):
-    """Whether a client is on this machine; says so if not."""
+    """Returns whether a client is installed on this machine, and prints a message if not."""
     if client not in MOVERS and (missing := missing_program(client)):
-        print(f"  {client}: {missing} is not here", flush=True)
+        print(f"  {client} is omitted: {missing} is not installed", flush=True)
         return False
     return True
 
 
 def by_turns(ways, run):
-    """Each run begins with another way."""
+    """Returns the ways of a run in order. Each run begins with another way."""
     ways = list(ways.items())
     return ways[run % len(ways):] + ways[:run % len(ways)] if ways else []
 
@@ -255,12 +262,12 @@ def measure_log_in(setup, args, rows):
 
 
 def measure_processor(setup, args, rows):
-    """Processor time of the gateways by sftp and through a forward, for the same bytes."""
+    """Measures the processor time of the gateways by sftp and through a forward, for the same number of bytes."""
     size = args.megabytes * 1_000_000
     names = {site: f"processor: {what} gateway, {{}}" for site, what in (("a", "near"), ("b", "far"))}
     if not setup.has_gateways or not any(wanted(args, name) for name in names.values()):
         return
-    # The requirement is for AES-GCM, and ChaCha20 takes twice as long.
+    # The bound assumes AES-GCM. ChaCha20 takes twice as long.
     cipher = cipher_of(setup.cell(("127.0.0.1", LISTENER))).removesuffix("@openssh.com")
     for direction in ("put", "get"):
         found = {site: Row(names[site].format(f"sftp {direction}, {cipher}"), "s/GB beyond the link's", 2, "<=", PROCESSOR_MAX_S_PER_GB)
@@ -270,7 +277,7 @@ def measure_processor(setup, args, rows):
             ssh = spent(setup, lambda: setup.move("sftp", direction, ("127.0.0.1", LISTENER), size), size)
             for site, row in found.items():
                 row.add(GATEWAYS, ssh[site] - link[site])
-                print(f"    {ssh[site]:.2f} s/GB, of which the link has {link[site]:.2f}", flush=True)
+                print(f"    {ssh[site]:.2f} s/GB, of which the link uses {link[site]:.2f}", flush=True)
         rows += found.values()
 
 
@@ -281,7 +288,7 @@ def spent(setup, call, size):
 
 
 def send_bytes(setup, direction, size):
-    """Sends bytes that do not repeat through the forward, up or down."""
+    """Sends bytes without repetitions through the forward, up or down."""
     world = setup.world
     path = world.path("bytes")
     make_file(path, size)
@@ -312,7 +319,7 @@ def send_bytes(setup, direction, size):
 
 
 def measure_no_distance(args, rows):
-    """sftp and rsync without distance: the rate by that of the direct way."""
+    """Measures sftp and rsync at a round-trip time of 0, in comparison with the direct way."""
     names = [(client, direction) for client in ("sftp", "rsync") for direction in ("put", "get")]
     if not any(wanted(args, no_distance_name(*name)) for name in names):
         return
@@ -343,7 +350,7 @@ def is_fast_wanted(args):
 
 
 def measure_fast(args, rows):
-    """A file of 2.5 GB by sftp at 1 Gbit/s."""
+    """Measures sftp at 1 Gbit/s, with a file of 2.5 times `--megabytes`."""
     sizes = {"put": 0.85, "get": 0.85}
     if not is_fast_wanted(args):
         return
@@ -358,7 +365,7 @@ def measure_fast(args, rows):
 
 
 def processor_s(world, site):
-    """What the gateway of a site has taken of processors since its start."""
+    """Returns the processor time of the gateway of a site since its start, in seconds."""
     with open(f"/proc/{world.processes[f'gateway-{site}'].pid}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -366,26 +373,26 @@ def processor_s(world, site):
 
 def bits_per_s(rate):
     found = re.fullmatch(r"([\d.]+) *([kMG]?)bit/s", rate)
-    bench.require(found, f"{rate}: not a rate such as '100 Mbit/s'")
+    bench.require(found, f"the rate {rate} is invalid; write it like '100 Mbit/s'")
     return float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]
 
 
 def seconds_of(text):
-    bench.require(text.endswith("ms"), "--rtt must be in ms")
+    bench.require(text.endswith("ms"), "--rtt must be a number of ms, such as 200ms")
     return float(text[:-2]) / 1000
 
 
 def measure(world, args):
     if args.quick:
         args.runs, args.peer_runs, args.megabytes, args.peer_megabytes = 1, 1, min(args.megabytes, 100), min(args.peer_megabytes, 10)
-    # The largest file lies at both sites.
+    # Both sites store the largest file.
     room = 2.2e6 * args.megabytes * (2.5 if is_fast_wanted(args) else 1)
     if shutil.disk_usage(world.folder).free < room:
-        raise Missing(f"{room / 1e9:.1f} GB of room in {world.folder}")
+        raise Missing(f"{room / 1e9:.1f} GB of free disk space in {world.folder}")
     rows = []
     setup = Setup(world, args)
     if not setup.has_gateways:
-        print("  the program has no [[ssh]]: only the other ways are measured", flush=True)
+        print("  the program does not support [[ssh]], so the bench omits the SSH listener", flush=True)
     setup.warm_up()
     measure_bulk(setup, args, rows)
     if setup.has_gateways:
@@ -401,23 +408,25 @@ def measure(world, args):
     print("\n".join(["", *table]), flush=True)
     client = subprocess.run(["ssh", "-V"], capture_output=True, text=True).stderr.strip()
     bench.write(args, "ssh", "SSH, SFTP and rsync over long paths", [
-        f"{args.path}, unless a row names another path. OpenSSH is the server ({client}). Median of {args.runs} runs with the lowest "
-        f"and the highest value. Directly and through a `[[forward]]`: {args.peer_runs} runs with files of at most "
-        f"{args.peer_megabytes} MB. The ideal time is that of [measuring](../measuring.md#ideal) with {IDEAL_TRIPS} round trips.",
-        "", *table])
+        f"The path has {args.path}, unless a row names another path. The server is OpenSSH ({client}). The cells show "
+        f"the median (lowest..highest) of {args.runs} runs. The direct way and the way through a `[[forward]]` have "
+        f"{args.peer_runs} runs with files of at most {args.peer_megabytes} MB. [Measuring](../measuring.md#ideal) "
+        f"defines the ideal time, here with {IDEAL_TRIPS} round trips.", "", *table])
     if args.quick:
-        print("  small files: the log-in has its part in these figures, so none is a failure")
+        print("  with small files the login affects the figures, so the bench checks no bound")
     else:
         bench.require_none([missed for row in rows if (missed := row.missed())])
 
 
 def extend(parser):
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--peer-runs", type=int, default=1, help="directly and through the forward")
-    parser.add_argument("--only", default="", help="rows with one of these in their names, such as 'lftp,log-in'")
-    parser.add_argument("--way", default="", help="ways with this in their names")
+    parser.add_argument("--peer-runs", type=int, default=1, help="number of runs of the direct way and of the forward")
+    parser.add_argument("--only", default="",
+                        help="run only rows whose names contain one of these texts, such as 'lftp,log-in'")
+    parser.add_argument("--way", default="", help="run only ways whose names contain this text")
     parser.add_argument("--megabytes", type=int, default=1000)
-    parser.add_argument("--peer-megabytes", type=int, default=50, help="directly and through the forward")
+    parser.add_argument("--peer-megabytes", type=int, default=50,
+                        help="maximum size of files of the direct way and of the forward")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
-"""Uploads in fast mode over long paths without loss, by a client that waits for the 150, as curl and ftplib do.
+"""Uploads in fast mode over long paths without loss, by a client that waits for the reply 150, as curl and ftplib do.
 
-The time runs from STOR to the final reply. The ideal is the line at 94 % (the payload of full packets), one round trip
-that STOR itself takes, and one until the end is acknowledged. Each run is a new pair of gateways: its first upload
-meets a link that has carried nothing; then comes the first upload to another server, and three more to that one. `--write` puts the figures into docs/results/uploads.md.
+The measured time lasts from STOR to the final reply. The ideal time is the time of the file at 94 % of the path's rate,
+plus two round trips. The payload takes 94 % of a full packet. One round trip is for STOR, and the other round trip is
+for the last acknowledgement.
+
+Each run has a new pair of gateways. Its first upload uses a link that has carried no data. The second upload is the
+first to another server, and three more uploads to this server follow. `--write` writes the figures to
+docs/results/uploads.md.
 """
 
 import statistics
@@ -16,14 +20,14 @@ from world import ADDRESS_B, Path, World
 PORTS = (2131, 2132)
 OTHER = "127.0.0.1"
 PAYLOAD_SHARE = 0.94
-# Milliseconds of round trip, and the share of the ideal that later uploads reach at least.
+# Round-trip times in milliseconds, each with the minimum fraction of the ideal for later uploads.
 REQUIRED = ((400, 0.90), (1000, 0.85))
 FIRST_TRIPS_MAX = 2
 RATE_BIT_PER_S = 300e6
 
 
 def uploads(world, server, port, content, count):
-    """Seconds from STOR to the final reply, for each upload of one session."""
+    """Runs `count` uploads in one session, and returns the seconds of each, from STOR to the final reply."""
     client = talk.Client(world, "127.0.0.1", port)
     client.log_in(server.user, server.password)
     client.ask(f"CWD {server.folder}", 250)
@@ -68,15 +72,16 @@ def measure(world, args):
         if share < required:
             missed.append(f"{share:.2f} of ideal at {rtt_ms} ms")
         if trips > FIRST_TRIPS_MAX:
-            missed.append(f"the first upload is {trips:.1f} round trips later at {rtt_ms} ms")
+            missed.append(f"the first upload takes {trips:.1f} round trips longer at {rtt_ms} ms")
     bench.write(args, "uploads", "Uploads in fast mode over long paths",
-                [f"300 Mbit/s, no loss; vsftpd; {megabytes} MB each, {runs} pairs with five uploads each.", "", *lines])
+                [f"The path has 300 Mbit/s and no loss. The server is vsftpd. Each upload has {megabytes} MB. For each "
+                 f"round-trip time, {runs} pairs of gateways run five uploads each.", "", *lines])
     bench.require_none(missed)
 
 
 def extend(parser):
     parser.add_argument("--megabytes", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=3, help="pairs of gateways for each round trip")
+    parser.add_argument("--runs", type=int, default=3, help="number of pairs of gateways for each round-trip time")
 
 
 if __name__ == "__main__":
