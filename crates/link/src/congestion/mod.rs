@@ -113,6 +113,11 @@ pub trait Controller: Send {
     fn on_train_begun(&mut self, packets: usize, now_s: f64) {
         let _ = (packets, now_s);
     }
+    /// Returns the number of bytes that may be in flight without pacing. The connection uses this
+    /// permission only if all new bytes that it counts fit. Bulk transfers are therefore paced.
+    fn unpaced_bytes(&self) -> f64 {
+        0.0
+    }
     /// Returns measurements of the path for a later connection. Returns `None` if the controller
     /// has none yet.
     fn memory(&self) -> Option<PathMemory>;

@@ -83,6 +83,11 @@ impl Pacer {
         self.budget_bytes = self.budget_bytes.max(0.0) + bytes;
     }
 
+    /// Permits at least `bytes` bytes immediately.
+    pub(crate) fn allow_at_least(&mut self, bytes: f64) {
+        self.budget_bytes = self.budget_bytes.max(bytes);
+    }
+
     /// Returns the time of the next burst.
     pub(crate) fn next_send(&self) -> Time {
         if self.budget_bytes > 0.0 {

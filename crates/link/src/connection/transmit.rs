@@ -54,6 +54,10 @@ pub(super) enum SendWindow {
     Shut,
 }
 
+/// Number of streams whose new bytes are counted before bytes may leave without pacing. The limit
+/// bounds the work of a count.
+const UNPACED_STREAMS_MAX: usize = 32;
+
 impl Connection {
     /// Whether an operator's rate cap is below the rate of the congestion controller.
     pub(super) fn is_capped(&self) -> bool {
@@ -61,7 +65,8 @@ impl Connection {
     }
 
     /// Increases the pacer's budget for the time until `now`. Starts a packet train if the
-    /// controller requests a train and enough data are waiting.
+    /// controller requests a train and enough data are waiting. Permits a few new bytes without
+    /// pacing if the controller permits it.
     fn earn(&mut self, now: Time) {
         let rate = self
             .path
@@ -70,6 +75,7 @@ impl Connection {
             .min(self.rate_max.bytes_per_s());
         self.path.pacer.update(now, rate);
         self.begin_train(now);
+        self.permit_unpaced();
     }
 
     /// Writes a batch of data packets, as far as the pacer and the congestion window permit.
@@ -224,8 +230,29 @@ impl Connection {
             let now_s = now.seconds_since(Time::default());
             self.path.controller.on_train_begun(packets, now_s);
             self.path.train_left = packets;
-            let packet_bytes = self.path.mtu.payload_bytes() + ip_overhead(&self.path.remote);
-            self.path.pacer.allow((packets * packet_bytes) as f64);
+            self.path.pacer.allow(self.wire_bytes(packets));
+        }
+    }
+
+    /// Returns the size on the wire of a number of full packets, in bytes.
+    fn wire_bytes(&self, packets: usize) -> f64 {
+        let packet_bytes = self.path.mtu.payload_bytes() + ip_overhead(&self.path.remote);
+        (packets * packet_bytes) as f64
+    }
+
+    /// Permits new bytes to leave at once, if the controller permits them all in flight without
+    /// pacing.
+    fn permit_unpaced(&mut self) {
+        let room = self.path.controller.unpaced_bytes() - self.sent.bytes_in_flight() as f64;
+        if room < 1.0 || self.is_capped() {
+            return;
+        }
+        // The count ends at the limit, so a lower count covers all new bytes of these streams.
+        let room = room as usize;
+        let waiting = self.streams.new_bytes(room, UNPACED_STREAMS_MAX);
+        if waiting > 0 && waiting < room {
+            let packets = waiting.div_ceil(self.path.mtu.payload_bytes());
+            self.path.pacer.allow_at_least(self.wire_bytes(packets));
         }
     }
 

@@ -216,6 +216,38 @@ fn small_files_take_up_the_rate_of_a_known_path() {
     assert!(allowed > 0.5, "{allowed}");
 }
 
+/// The first pieces of a transfer may leave without pacing. The packet train must nevertheless
+/// start in the first round trip.
+#[test]
+fn a_transfer_that_is_written_in_pieces_starts_as_fast_as_a_whole_one() {
+    let rtt = Duration::from_millis(600);
+    let size = ByteCount::megabytes(10);
+    let took_s = |piece: ByteCount, every: Duration| {
+        let path = PathConfig::line(BitRate::mbit(100), rtt);
+        let mut world = SimWorld::new(&WorldConfig::symmetric(path, 1));
+        world.run_for(Duration::from_secs(2));
+        let began = world.now();
+        let id = world.send(SimSite::A, StreamClass::Bulk, piece);
+        world.keep_open(id);
+        let mut written = piece;
+        while written < size {
+            world.run_for(every);
+            let more = piece.min(size - written);
+            world.write_more(id, more);
+            written += more;
+        }
+        let is_read = |world: &SimWorld| world.progress(id).delivered >= size;
+        assert!(world.run_until(Duration::from_secs(60), is_read));
+        (world.now() - began).as_secs_f64()
+    };
+    let whole_s = took_s(size, Duration::ZERO);
+    for (piece, every_us) in [(1_250, 100), (12_000, 1_000), (14_000, 200)] {
+        let pieces_s = took_s(ByteCount::new(piece), Duration::from_micros(every_us));
+        println!("{piece} bytes each {every_us} us: {pieces_s:.2} s, whole: {whole_s:.2} s");
+        assert!(pieces_s < whole_s + 0.25 * rtt.as_secs_f64(), "{pieces_s}");
+    }
+}
+
 /// Exchanges commands and replies for two seconds.
 fn exchange_commands(world: &mut SimWorld) {
     let sessions = [SimSite::A, SimSite::B].map(|side| {
@@ -278,4 +310,32 @@ fn most_cold_starts_do_not_take_two_lost_packets_of_three_for_a_full_line() {
     }
     println!("{slow} of 80 starts were slow");
     assert!(slow <= 12, "{slow}");
+}
+
+/// A link that carries only small files never measures the capacity of its path.
+///
+/// Regression test: the link then spread each file over time at the rate of start-up. A transfer of
+/// 10 KB took 1.16 round trips.
+#[test]
+fn small_files_on_an_unmeasured_path_take_one_round_trip() {
+    for rtt_ms in [20, 200, 600, 1000] {
+        for size in [1_000, 10_000, 13_000] {
+            let rtt = Duration::from_millis(rtt_ms);
+            let path = PathConfig::line(BitRate::mbit(100), rtt);
+            let mut world = SimWorld::new(&WorldConfig::symmetric(path, 1));
+            for pause_s in [1, 1, 3, 10, 1, 30] {
+                world.run_for(Duration::from_secs(pause_s));
+                let id = world.send(SimSite::A, StreamClass::Bulk, ByteCount::new(size));
+                let took = world.run_to_end(id, Duration::from_secs(60));
+                let took = took.expect("the path is in order").as_secs_f64();
+                let line_s = size as f64 * 8.0 / 1e8;
+                let surplus_rtts = (took - line_s) / rtt.as_secs_f64() - 1.0;
+                println!("RTT {rtt_ms} ms, {size} bytes: {surplus_rtts:.3} RTT more");
+                assert!(
+                    surplus_rtts < 0.05,
+                    "RTT {rtt_ms} ms, {size} bytes: {surplus_rtts:.3}"
+                );
+            }
+        }
+    }
 }

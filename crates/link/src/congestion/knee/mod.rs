@@ -208,6 +208,13 @@ impl Controller for Knee {
         self.mode.on_train_begun(now_s);
     }
 
+    fn unpaced_bytes(&self) -> f64 {
+        match self.mode.is_start() {
+            true => StartMode::UNPACED_BYTES.min(self.path.window_bytes),
+            false => 0.0,
+        }
+    }
+
     fn memory(&self) -> Option<PathMemory> {
         let capacity = self.path.capacity.lasting()?;
         (!self.mode.is_start()).then_some(PathMemory {

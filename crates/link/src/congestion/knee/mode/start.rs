@@ -47,6 +47,13 @@ pub(in super::super) struct StartMode {
 }
 
 impl StartMode {
+    /// Number of bytes that may be in flight without pacing: ten packets, the initial window of
+    /// RFC 9002 (section 7.2). These packets and the first train fit into the first window.
+    ///
+    /// With pacing, the rate of start-up would spread a file of 10 KB over a sixth of the
+    /// round-trip time. On a link that carries only small files, start-up usually never ends.
+    pub(in super::super) const UNPACED_BYTES: f64 = 10.0 * PACKET_GUESS;
+
     /// Creates the state of a new connection whose first train has `first_window_bytes` bytes.
     pub(in super::super) fn new(first_window_bytes: f64, cached: Option<f64>) -> Self {
         Self {
