@@ -1,7 +1,7 @@
-"""Options and fixtures: each module has a world of its own, on the path that its `PATH` names.
+"""Options and fixtures of the conformance tests.
 
-What is missing on this machine skips the tests that need it. When a test fails, the last lines of its gateways'
-and servers' logs stand beside its error.
+Each module has a world of its own. The module's `PATH` defines the emulated path. A test is skipped if this machine
+lacks a program that the test needs. If a test fails, its report contains the last lines of each log of its world.
 """
 
 import dataclasses
@@ -19,19 +19,19 @@ LOG_LINES = 25
 
 def pytest_addoption(parser):
     group = parser.getgroup("longhaul")
-    group.addoption("--longhaul", default=PROGRAM, help="the program to be tested")
-    group.addoption("--previous", help="the program of the previous release")
-    group.addoption("--quick", action="store_true", help="files a tenth as large")
-    group.addoption("--write", action="store_true", help="write the tables into docs/")
-    group.addoption("--keep", action="store_true", help="leave the folders of worlds behind")
+    group.addoption("--longhaul", default=PROGRAM, help="program under test")
+    group.addoption("--previous", help="program of the previous release")
+    group.addoption("--quick", action="store_true", help="use smaller files and fewer repetitions")
+    group.addoption("--write", action="store_true", help="write tables and pictures into docs/")
+    group.addoption("--keep", action="store_true", help="keep the folders of the worlds")
     group.addoption("--gateways", default=os.path.join(ROOT, "target", "release", "examples", "dashboard"),
-                    help="the gateways whose dashboard is tested")
+                    help="program that runs the gateways of the dashboard tests")
     for option in ("rate", "rtt", "loss"):
-        group.addoption(f"--{option}", help="of the emulated path, in place of the module's")
+        group.addoption(f"--{option}", help="value for the emulated path, instead of the module's value")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "needs(programs): skipped where one of them is missing")
+    config.addinivalue_line("markers", "needs(programs): skip the test if one of the programs is missing")
 
 
 def pytest_sessionstart(session):
@@ -70,7 +70,7 @@ def options(pytestconfig):
 
 @pytest.fixture(scope="module")
 def world(request, options):
-    """The module's world, without server and gateways."""
+    """Yields the module's world, without servers and gateways."""
     path = getattr(request.module, "PATH", Path())
     given = {name: getattr(options, name) for name in ("rate", "rtt", "loss") if getattr(options, name)}
     with World(options.longhaul, dataclasses.replace(path, **given), options.keep) as world:
@@ -79,13 +79,16 @@ def world(request, options):
 
 @pytest.fixture(scope="module")
 def vsftpd(world):
-    """The server of site b at its usual port."""
+    """Starts vsftpd in site b at port 21."""
     return servers.start_vsftpd(world)
 
 
 @pytest.fixture(scope="module")
 def start_servers(world):
-    """Starts servers as `servers.start_all` does; the test is skipped where they cannot be had."""
+    """Returns a function that starts servers as `servers.start_all` does.
+
+    The function skips the test if a server is not available.
+    """
     def start(**more):
         try:
             return servers.start_all(world, **more)

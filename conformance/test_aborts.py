@@ -1,7 +1,10 @@
-"""ABOR at forty moments of a download and of an upload, from before the 150 to after the 226, in the forms of Python's
-ftplib and of lftp: each is answered within two round trips and a second, and the session goes on working.
+"""ABOR at forty moments of a download and of an upload, from before the reply 150 to after the reply 226.
 
-A deaf client touches no data connection before the answer has come, as `ftplib.FTP.abort` does.
+The client sends ABOR in the forms of Python's ftplib and of lftp. The reply to each ABOR must arrive within two round
+trips and one second, and the session must continue to work.
+
+In every second attempt the client is deaf: it does not use the data connection until the reply has arrived, as
+`ftplib.FTP.abort` does.
 """
 
 import socket
@@ -18,7 +21,7 @@ PORT, RTT_S = 2150, 0.2
 PATH = Path("100 Mbit/s", "200ms", "0%")
 BYTES = 10_000_000
 MOMENTS = 40
-# The transfer takes 0.8 s and some round trips.
+# The transfer takes 0.8 s plus several round trips.
 LAST_S = 2.0
 BOUND_S = 2 * RTT_S + 1
 INTERRUPT, SYNCH = b"\xff\xf4\xff", b"\xf2"
@@ -36,14 +39,14 @@ def plain(client):
 
 
 def urgent(client):
-    """As lftp does: Telnet's interrupt, the data mark as urgent data, and the command."""
+    """Sends ABOR as lftp does: Telnet's interrupt, the data mark as urgent data, and the command."""
     client.control.sendall(INTERRUPT)
     client.control.send(SYNCH, socket.MSG_OOB)
     client.send("ABOR")
 
 
 def shovel(data, is_upload, stopped):
-    """Moves data until told to stop."""
+    """Moves data until `stopped` is set or the data connection ends."""
     data.settimeout(0.05)
     left = BYTES
     while not stopped.is_set():
@@ -62,7 +65,7 @@ def shovel(data, is_upload, stopped):
 
 
 def aborted_at(client, moment_s, is_upload, form, is_deaf):
-    """Seconds from ABOR to its answer."""
+    """Starts a transfer, aborts it after `moment_s` seconds, and returns the seconds from ABOR to its reply."""
     data = client.connect(client.passive())
     client.send("STOR aborted" if is_upload else "RETR large")
     stopped = threading.Event()
@@ -74,7 +77,7 @@ def aborted_at(client, moment_s, is_upload, form, is_deaf):
         mover.join()
     begun = time.monotonic()
     form(client)
-    # The transfer's preliminary and final replies, then that to ABOR.
+    # The transfer's preliminary and final replies arrive first, then the reply to ABOR.
     replies = [client.reply()]
     while replies[-1].code < 200:
         replies.append(client.reply())
@@ -107,7 +110,7 @@ def test_abor_is_answered_at_every_moment(world, server, is_upload, form, mode):
             moment_s = LAST_S * number / MOMENTS
             took = aborted_at(client, moment_s, is_upload, form, is_deaf=number % 2 == 0)
             worst = max(worst, took)
-            assert took <= BOUND_S, f"ABOR after {moment_s:.2f} s is answered after {took:.2f} s"
+            assert took <= BOUND_S, f"ABOR after {moment_s:.2f} s got its reply after {took:.2f} s"
         names = client.download("NLST")
         assert b"large" in names
     print(f"slowest answer {worst:.2f} s of {BOUND_S:.2f} s")

@@ -1,7 +1,9 @@
-"""`longhaul agent` against real servers: three jobs on schedules and a watched folder, while the agent is killed and started.
+"""`longhaul agent` with real servers: three scheduled jobs and one watched folder, while the test kills and restarts
+the agent.
 
-Nothing is taken twice, nothing is missed, and the command of a job is called once for each file, also where it hangs. Files are
-taken away from where they arrive, as by programs that work on them. Ten minutes; one with `--quick`.
+No job copies a file twice, and no job misses a file. The agent runs a job's command once for each file, even if the
+command hangs. The test removes arrived files of one job from the destination, as a program that processes them would.
+The test takes ten minutes, or one minute with `--quick`.
 """
 
 import collections
@@ -20,10 +22,11 @@ SERVERS = ["vsftpd", "ProFTPD"]
 SECONDS, SECONDS_QUICK = 600, 60
 KILLS = 10
 HANGS_S = 3
-# An agent that is killed before it knows that a file has arrived finds it there when it is started.
+# Age at which the test processes an arrived file. If the agent is killed before it detects the arrival, the restarted
+# agent must still find the file.
 WORKED_ON_AFTER_S = 8
 
-# One line for each call, in one write; a file whose name says so makes the command hang.
+# The command appends one line for each call, in one write. It hangs if the file's name contains `hang`.
 ON_FILE = """#!/bin/sh
 echo "$LONGHAUL_JOB $LONGHAUL_PATH" >> {calls}
 case "$LONGHAUL_PATH" in
@@ -41,7 +44,7 @@ class Job:
         name = f"{len(self.put):05d}{' hang' if len(self.put) % 20 == 7 else ''}"
         content = dice.randbytes(dice.choice([0, 100, 20_000, 3_000_000]))
         path = os.path.join(self.source, name)
-        # Half of them grow.
+        # Every second file grows slowly.
         with open(path, "wb", buffering=0) as file:
             os.chmod(path, 0o644)
             file.write(content[:len(content) // 2])
@@ -51,7 +54,7 @@ class Job:
         self.put[name] = content
 
     def collect(self):
-        """Takes away what has arrived, and looks at it."""
+        """Checks and counts the arrived files. If `moves_away` is set, removes them."""
         if not os.path.isdir(self.destination):
             return
         for name in os.listdir(self.destination):
@@ -151,7 +154,7 @@ def test_nothing_is_taken_twice_and_nothing_is_missed(world, running, options):
     print(f"{killed} kills in {seconds} s; {hung} commands that hung were killed")
     assert hung > 0
     assert killed == KILLS
-    assert not os.listdir(here["hot"]), "sources of the hot folder are gone"
+    assert not os.listdir(here["hot"]), "the agent must remove the sources in the hot folder"
     with open(world.path("agent.log"), errors="replace") as log:
         said = log.read()
     assert proftpd.password not in said.replace("netrc", "")
@@ -159,7 +162,7 @@ def test_nothing_is_taken_twice_and_nothing_is_missed(world, running, options):
 
 
 def history(folder):
-    """The texts of all days of all jobs."""
+    """Yields the history of each job and each day as text."""
     for job in os.listdir(folder):
         for day in os.listdir(os.path.join(folder, job)):
             with open(os.path.join(folder, job, day)) as file:
@@ -167,7 +170,7 @@ def history(folder):
 
 
 def called(path):
-    """How often the command was called, by job and path."""
+    """Returns the number of calls of the command, by job and path."""
     try:
         with open(path) as file:
             return collections.Counter(tuple(line.rstrip("\n").split(" ", 1)) for line in file)

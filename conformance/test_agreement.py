@@ -1,5 +1,7 @@
-"""All views of a gateway say the same: 5,000 transfers, one in five of which fails or is cut off, and then the transfer log, the
-metrics, the status, the dashboard and the emulator are added up and compared, to the byte.
+"""Agreement of all views of a gateway after 5,000 transfers, of which one in five fails or is cut off.
+
+The test adds up the transfer log, the metrics, the status and the dashboard, and compares the sums to the byte. It also
+compares the packet counts of the gateways and the emulator.
 """
 
 import collections
@@ -27,14 +29,14 @@ ADMIN = "127.0.0.1:9810"
 
 
 class Client:
-    """A session that transfers, and fails on purpose."""
+    """An FTP session that transfers files and fails on purpose."""
 
     def __init__(self, world, server, number, left):
         self.world, self.server, self.left = world, server, left
         self.dice = random.Random(number)
         self.folder = f"{server.folder}/c{number}"
         self.ftp = None
-        # What the client itself has seen: transfers by what became of them, and bytes of whole ones.
+        # Counts of the client itself: transfers by outcome, and the bytes of complete transfers.
         self.seen = collections.Counter()
 
     def run(self):
@@ -94,11 +96,11 @@ class Client:
         self.seen["failed"] += 1
 
     def cut(self):
-        """Leaves in the midst of a download, and without a word."""
+        """Resets both connections during a download, without QUIT."""
         data = self.ftp.transfercmd("RETR large")
         data.recv(1000)
         for end in (data, self.ftp.sock):
-            # A reset.
+            # With a linger time of 0 s, `close` resets the connection.
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             end.close()
         self.ftp.close()
@@ -112,7 +114,7 @@ def fetch(world, path):
 
 
 def logged(world):
-    """The sums of the transfer log."""
+    """Returns the sums of the transfer log."""
     with open(world.path("transfers.jsonl")) as log:
         lines = [json.loads(line) for line in log]
     return sums((line["succeeded"], line["direction"], line["bytes"]) for line in lines)
@@ -128,7 +130,7 @@ def sums(transfers):
 
 
 def told(world):
-    """The sums of /status.json."""
+    """Returns the sums of /status.json."""
     status = json.loads(fetch(world, "/status.json"))
     total = collections.Counter()
     for outcome in ("succeeded", "failed"):
@@ -140,7 +142,7 @@ def told(world):
 
 
 def measured(world):
-    """The sums of /metrics."""
+    """Returns the sums of /metrics."""
     total = collections.Counter()
     for line in fetch(world, "/metrics").splitlines():
         name, _, value = line.rpartition(" ")
@@ -156,7 +158,7 @@ def measured(world):
 
 
 def shown(world):
-    """The sums of what the dashboard finds, page by page."""
+    """Returns the sums of the dashboard's recent transfers, which it reads page by page."""
     transfers, before = [], ""
     while True:
         page = json.loads(fetch(world, f"/dashboard/recent?{before}"))["transfers"]
@@ -167,7 +169,10 @@ def shown(world):
 
 
 def on_the_wan(world):
-    """Datagrams and their bytes with IP headers from each site, by the emulator and by both gateways; read while nothing moves."""
+    """Returns the link's packets and their bytes with IP headers from each site.
+
+    The first list contains the emulator's counts, and the second list the gateways' counts. The link is idle meanwhile.
+    """
     for _ in range(100):
         before = [link_counts(world, site) for site in "ab"]
         emulator = json.loads(subprocess.run([world.longhaul, "wan", "--name", world.name, "show", "--json"], check=True,
@@ -210,7 +215,7 @@ def test_all_views_agree(world, options):
     world.wait(lambda: world.status("a")["sessions_open"] == world.status("b")["sessions_open"] == 0, "all sessions to end", 30)
     seen = sum((client.seen for client in clients), collections.Counter())
     wanted = seen["succeeded"] + seen["failed"] + seen["cut"]
-    # The log is written by a thread of its own.
+    # A separate thread writes the log.
     world.wait(lambda: sum(logged(world)[it] for it in ("succeeded", "failed")) >= wanted, "the transfer log", 10)
     views = {"transfer log": logged(world), "/status.json": told(world), "/metrics": measured(world), "dashboard": shown(world)}
     for name, view in views.items():
@@ -228,4 +233,4 @@ def test_all_views_agree(world, options):
         datagrams, link_size = link[0] - was[0], link[1] - was[1]
         print(f"from site {site}: the emulator saw {packets} packets of {size} bytes; the gateway sent {datagrams} of {link_size}")
         assert packets == datagrams
-        assert size == link_size, "the gateway counts headers"
+        assert size == link_size, "the gateway must count IP headers"

@@ -1,6 +1,6 @@
-"""The archive for other distributions: its program runs where there is nothing else, and finds servers by their names.
+"""The archive for other distributions: its program runs without other files, and resolves the names of servers.
 
-LONGHAUL_PACKAGES names a folder with packages that are built already.
+The variable LONGHAUL_PACKAGES names a folder with packages that are already built.
 """
 
 import glob
@@ -24,7 +24,10 @@ pytestmark = pytest.mark.needs("curl")
 
 @pytest.fixture(scope="module")
 def program(world):
-    """The folder that the archive has, in one that has nothing else, and is the root of what runs in it."""
+    """Unpacks the archive into the world's folder, and returns the path of the program below this folder.
+
+    The folder is the root directory of the processes that run the program.
+    """
     folder = os.environ.get("LONGHAUL_PACKAGES")
     if folder is None:
         subprocess.run(["cargo", "xtask", "package"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
@@ -40,7 +43,7 @@ def alone(world, site, *command):
 
 
 class Names(threading.Thread):
-    """A name server that knows one name."""
+    """A name server that answers every request for an IPv4 address with `ADDRESS_B`."""
 
     def __init__(self, world, site):
         super().__init__(daemon=True)

@@ -1,8 +1,9 @@
-"""Clients and servers that mean harm, and what becomes of it: each attack runs while another user, at another
-address, logs in, uploads and downloads. His transfers must succeed in about their usual time, no gateway may
-take much memory or die, and no secret may stand in a log.
+"""Attacks by clients and by servers, and their effects on another user.
 
-`--write` puts the table into docs/results/attacks.md.
+Each attack runs while another user, at another address, logs in, uploads and downloads. The user's transfers must
+succeed in about their usual time. No gateway may crash or use much memory, and no log may contain a secret.
+
+`--write` writes the table into docs/results/attacks.md.
 """
 
 import concurrent.futures
@@ -22,15 +23,15 @@ from world import ADDRESS_B, NEAR_PORT, Path, raise_open_files
 PATH = Path("300 Mbit/s", "20ms", "0%")
 BAD_LISTENER_PORT, BAD_SERVER_PORT = 2124, 2198
 MEMORY_MAX_MB = 400
-# Of a text in the table.
+# Maximum length of a text in the table.
 GOT_MAX = 160
 OTHERS_BYTES = 2_000_000
-# Of the table: nothing, what clients do, what servers do.
+# Rows of the table: one without an attack, eight attacks by clients, and the attacks by servers.
 ROWS = 1 + 8 + len(attacks.SERVERS)
 
 
 class Town:
-    """The pair under attack, its other user, and what was seen of both."""
+    """The pair under attack, the other user, and the rows of the table."""
 
     def __init__(self, world):
         self.world, self.rows = world, []
@@ -40,7 +41,7 @@ class Town:
         self.note("nothing", [], self.usual_s)
 
     def other_user(self):
-        """Logs in, uploads and downloads; returns the seconds that it took."""
+        """Logs in, uploads and downloads as the other user. Returns the seconds that this took."""
         begun = time.monotonic()
         sent, back = os.urandom(OTHERS_BYTES), bytearray()
         with self.world.entered("a"), ftplib.FTP(timeout=60, source_address=("127.0.0.2", 0)) as ftp:
@@ -60,7 +61,7 @@ class Town:
         return memory
 
     def stand(self, name, attack, attacker):
-        """Nobody else is hurt by an attack. Returns what came of it."""
+        """Runs an attack, checks that it harms neither the other user nor the gateways, and returns its outcome."""
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(attack, attacker)
             times = [self.other_user()]
@@ -110,7 +111,7 @@ def test_a_line_within_a_line_is_not_executed(town, vsftpd):
     shutil.copy(vsftpd.file("keep"), vsftpd.file("gone"))
     with town.attacker.log_in() as client:
         client.ask("DELE files/gone", 250)
-    assert not os.path.exists(vsftpd.file("gone")), "a line of its own would have been"
+    assert not os.path.exists(vsftpd.file("gone")), "the same command in its own line must delete the file"
 
 
 def test_a_line_without_end_is_refused_and_the_session_goes_on(town):
@@ -133,7 +134,7 @@ def test_a_password_in_an_odd_place_stands_in_no_log(world, town):
     got = town.stand("passwords_in_odd_places", attacks.passwords_in_odd_places, town.attacker)
     assert len(got) == 9, "each line was answered"
     logs = world.log("gateway-a") + world.log("gateway-b")
-    assert " DEBUG " in logs, "the logs are at their most talkative"
+    assert " DEBUG " in logs, "the logs must contain debug messages"
     assert attacks.SECRET not in logs
 
 
@@ -143,7 +144,7 @@ def test_a_bad_server_hurts_its_own_client_only(town, trick):
     town.stand(f"server: {trick}", attacks.client_of_bad_server, town.at_bad_server)
 
 
-# Last, since it locks its address out for a minute.
+# This test runs last, because the gateway then refuses log-ins from its address for a minute.
 def test_guessing_passwords_ends_soon(town):
     got = town.stand("guessing", attacks.guessing, town.attacker)
     assert "too many failed logins" in got[0]

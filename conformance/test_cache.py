@@ -1,5 +1,7 @@
-"""Downloads through a pair with chunk stores: a file that the near gateway has does not cross the WAN again, and what a
-client gets is what the server would have given at this moment.
+"""Downloads through a pair of gateways with chunk stores.
+
+A file whose chunks are in the near gateway's store does not cross the WAN again. A client gets the bytes that the
+server would send at the same moment.
 """
 
 import json
@@ -15,7 +17,7 @@ from world import ADDRESS_B, Path
 PATH = Path(rate="1 Gbit/s", rtt="40ms", loss="0")
 SIZE, SIZE_QUICK = 1_000_000_000, 100_000_000
 SMALL = 3_000_000
-# Of the bytes of a known file, in both directions together.
+# Maximum share of a known file's bytes on the WAN, in both directions together.
 CROSSED_MAX = 0.001
 FIRST_PORT = 2150
 NAMES = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"]
@@ -23,7 +25,7 @@ NAMES = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"]
 
 @pytest.fixture(scope="module")
 def pair(world):
-    """The servers, each with a listener, and both gateways with stores."""
+    """Starts the servers, a listener for each server, and both gateways with stores."""
     running = servers.start_all(world, names=NAMES)
     world.allowed += [server.place() for server in running.values()]
     for site in ("a", "b"):
@@ -45,7 +47,7 @@ def way(request, pair):
 
 
 def curl(world, server, host, port, name, *options, site="a"):
-    """A download. Returns its bytes, or curl's exit code."""
+    """Downloads a file. Returns the file's bytes, or curl's exit code."""
     back = world.path("back")
     if "-C" not in options and os.path.exists(back):
         os.remove(back)
@@ -56,7 +58,7 @@ def curl(world, server, host, port, name, *options, site="a"):
 
 
 def both(world, way, name, *options):
-    """The same download through the pair and beside the server."""
+    """Downloads a file through the pair and directly in the server's site. Returns both results."""
     server, listener = way
     through = curl(world, server, "127.0.0.1", listener, name, *options)
     beside = curl(world, server, ADDRESS_B, server.port, name, *options, site="b")
@@ -74,7 +76,7 @@ def place(server, name, data, time_s=None):
 
 
 def crossed_bytes(world):
-    """Bytes on the WAN in both directions, by the emulator's counters."""
+    """Returns the bytes on the WAN in both directions, as the emulator counts them."""
     shown = subprocess.run([world.longhaul, "wan", "--name", world.name, "show", "--json"], check=True,
                            capture_output=True, text=True)
     counters = json.loads(shown.stdout)
@@ -121,7 +123,7 @@ def test_rights_are_those_of_this_moment(world, way):
     assert both(world, way, "private") == (data, data)
     os.chmod(path, 0)
     if server.name == "pyftpdlib":
-        # It runs as root here, who may read everything.
+        # pyftpdlib runs as root here, so it can read every file.
         os.remove(path)
     through, beside = both(world, way, "private")
     assert isinstance(beside, int) and through == beside

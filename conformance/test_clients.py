@@ -1,9 +1,10 @@
-"""Real clients against real servers through a pair of gateways: passive and active, with TLS on either leg, on
-both and on none.
+"""Real clients with real servers through a pair of gateways.
 
-Every client that can lists, uploads, downloads, renames and deletes; hashes must agree. What fails is tried
-again without the gateways: what fails directly too is the client's or the server's own, and counts as skipped.
-`--write` puts the table into docs/clients.md.
+The data connections are passive and active. TLS protects the client's leg, the server's leg, both legs or no leg. Every
+client lists, uploads, downloads, renames and deletes files, if it has the command. The hashes must agree.
+
+If a client fails, the test repeats the attempt without the gateways. If the client also fails directly, the fault is in
+the client or the server, and the test counts as skipped. `--write` writes the table into docs/clients.md.
 """
 
 import shutil
@@ -22,14 +23,14 @@ FIRST_PORT = 2130
 SIZE = 300_000
 SERVERS = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib", servers.FILEZILLA]
 
-# TLS with the client, TLS with the server.
+# Legs by name: whether the client uses TLS, and whether the server uses TLS.
 LEGS = {"none": (False, False), "client": (True, False), "server": (False, True), "both": (True, True)}
 ROWS = [(client, legs, mode) for client in CLIENTS for legs, (with_client, _) in LEGS.items()
         if client in WITH_TLS or not with_client for mode in ("passive", "active")]
 
 
 class Place:
-    """Every server with and without TLS, with a listener for each, by legs."""
+    """All servers with and without TLS, and a listener for each server and each choice of legs."""
 
     def __init__(self, world, start_servers):
         self.servers = {tls: start_servers(tls=tls) for tls in (False, True)}
@@ -50,7 +51,10 @@ def place(world, start_servers):
 
 @pytest.fixture(scope="module")
 def table(options):
-    """Verdict, and why it is not yes, by client, legs, mode and server; written at the end."""
+    """Yields a dictionary of the verdict and the reason of a failure, by client, legs, mode and server.
+
+    With `--write`, writes it at the end.
+    """
     table = {}
     yield table
     if options.write:
@@ -76,7 +80,7 @@ def test_a_client_does_through_the_pair_what_it_does_directly(world, place, tabl
     why = attempt(through, client)
     verdict = "yes"
     if why is not None:
-        # Directly the client speaks TLS with a server that has it.
+        # In the direct attempt, a client with TLS connects to a server with TLS.
         itself = place.servers[client_tls][server]
         direct = attempt(Cell(world, itself, ADDRESS_B, itself.port, mode == "active", client_tls), client)
         verdict = "no" if direct is None else "not directly either"

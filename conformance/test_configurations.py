@@ -1,11 +1,12 @@
-"""Wrong configurations: the gateway names file, line, column and what was expected, and exits with 2."""
+"""Wrong configurations: the gateway reports the file, the line, the column and the expected input, and exits with 2."""
 
 import os
 import re
 
 import pytest
 
-# What follows a good beginning of six lines, the line that is wrong, and a word of what was expected.
+# Text after the five valid lines of `good`, the lowest line number that the message may contain, and a word of the
+# message.
 WRONG = {
     "unknown key": ('[link]\nlisten_on = "x"\n', 7, "listen"),
     "wrong type": ("[link]\nlisten = 4810\n", 7, "expected"),

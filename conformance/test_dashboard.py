@@ -1,6 +1,6 @@
-"""The dashboard in Debian's Chromium, driven by Playwright, over gateways with made-up transfers.
+"""The dashboard in Debian's Chromium, which Playwright controls. The gateways have made-up transfers.
 
-With `--write` the pictures go into docs/.
+`--write` writes the pictures into docs/.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ sys.path.insert(0, BROWSER)
 sync_api = pytest.importorskip("playwright.sync_api", reason=f"Playwright is not in {BROWSER}")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
-# What the last test takes through a real pair.
+# Path of the real pair in the last test.
 PATH = Path(rate="200 Mbit/s", rtt="100ms", loss="0.1%")
 
 pytestmark = pytest.mark.needs("chromium")
 
 RUNNING, FINISHED = 1000, 10_000
 PATIENCE_MS = 10_000
-# An hour of changes, and how much the page may keep of one.
+# Changes per second, changes in an hour, and the maximum growth of the page's memory in an hour.
 CHANGES_PER_S, HOUR_CHANGES, GROWTH_MAX_KB = 3, 3 * 3600, 600
 SCHEMES, WIDTHS = ("light", "dark"), (1300, 400)
-# The narrowest phone, and the tables of the page.
+# Screen of the narrowest phone, and the tables of the page.
 PHONE, TABLES = {"width": 360, "height": 740}, ("peers", "running", "recent", "stores")
 
 
@@ -88,7 +88,7 @@ def guarded(options):
 
 @contextlib.contextmanager
 def watched(page, gateways):
-    """Checks at the end that nothing went wrong on the page, and that it sent requests to the gateway only."""
+    """Checks at the end that the page had no errors, and that it sent requests only to the gateway."""
     wrong = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
@@ -100,7 +100,7 @@ def watched(page, gateways):
 
 @contextlib.contextmanager
 def opened(chromium, gateways, path="/", headers=OWNER, **settings):
-    """A page of somebody with the token, of which nothing may go wrong and which may ask nobody else."""
+    """Opens a page, with the token by default, and checks it with `watched`."""
     context = chromium.new_context(extra_http_headers=headers, **settings)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -118,7 +118,7 @@ def live(page):
 
 
 class Player:
-    """A tab that holds the stream of events, and sends changed ones to the page of its context."""
+    """A tab that takes the role of the tab with the event stream, and sends changed events to the other pages."""
 
     def __init__(self, context, gateways):
         self.tab = context.new_page()
@@ -137,7 +137,7 @@ class Player:
         }""")
 
     def play(self, gateway=None, peers=({},), transfers=()):
-        """Sends a state: fields of the gateway, of each peer, and of each transfer replace the real ones."""
+        """Sends a state. The given fields of the gateway, each peer and each transfer replace the real values."""
         self.tab.evaluate("""([gateway, peers, transfers]) => {
             const real = first.gateway.peers[0];
             const data = {...first.gateway, ...gateway, peers: peers.map((it) => ({...real, ...it}))};
@@ -149,7 +149,7 @@ class Player:
 
 @contextlib.contextmanager
 def played(chromium, gateways, prepare=lambda page: None, **settings):
-    """A page, and the player of its events."""
+    """Opens a page, and yields it with the player of its events."""
     context = chromium.new_context(extra_http_headers=OWNER, **settings)
     context.set_default_timeout(PATIENCE_MS)
     player = Player(context, gateways)
@@ -229,7 +229,7 @@ def test_a_transfer_is_stopped_by_keys_alone(chromium, quiet):
     with opened(chromium, quiet) as page:
         stop = live(page).get_by_role("button", name="Stop /projects/day-1/reel-00001.mxf")
         stop.focus()
-        # Changes come meanwhile, and take the focus from nobody.
+        # Changes arrive during this time, and the button must keep the focus.
         time.sleep(1.5)
         assert stop.evaluate("(it) => it === document.activeElement")
         page.keyboard.press("Enter")
@@ -362,19 +362,19 @@ def test_the_total_rate_never_exceeds_the_line(chromium, quiet):
     idle = {"name": "site-d", "send_bits_per_s": 0, "receive_bits_per_s": 0, "line_bits_per_s": None, "limit": ""}
     with played(chromium, quiet) as (page, player):
         rate, share = page.locator("#now-rate"), page.locator("#now-share")
-        # The line of a busy peer is unknown.
+        # `line_bits_per_s` of a busy peer is unknown.
         player.play(peers=[fast, slow])
         sync_api.expect(rate).to_have_text("700 Mbit/s")
         sync_api.expect(share).to_be_hidden()
-        # An idle peer needs no line.
+        # An idle peer needs no `line_bits_per_s`.
         player.play(peers=[slow, idle])
         sync_api.expect(rate).to_have_text("1.00 Mbit/s of 1.00 Mbit/s")
         sync_api.expect(share).to_be_visible()
-        # Keep-alives of an idle peer have a rate, too.
+        # The keep-alives of an idle peer also have a rate.
         player.play(peers=[slow, {**idle, "send_bits_per_s": 3117, "receive_bits_per_s": 3082}])
         sync_api.expect(rate).to_have_text("1.00 Mbit/s of 1.00 Mbit/s")
         sync_api.expect(share).to_be_visible()
-        # The present rate exceeds the line.
+        # The present rate of a peer exceeds its `line_bits_per_s`.
         player.play(peers=[{**fast, "line_bits_per_s": 500e6}, {**slow, "line_bits_per_s": 101e6}])
         sync_api.expect(rate).to_have_text("700 Mbit/s of 800 Mbit/s")
         assert abs(share.evaluate("(it) => it.value") - 0.875) < 1e-6
@@ -427,7 +427,7 @@ def test_a_refused_search_shows_the_reason(chromium, guarded):
 
 
 def cut_off(page):
-    """Lets all requests of the page fail until its variable `isDown` is false."""
+    """Makes all requests of the page fail until its variable `isDown` is false."""
     page.evaluate("""() => {
         const ask = fetch;
         globalThis.isDown = true;
@@ -564,7 +564,7 @@ def test_tables_are_cards_on_a_phone(chromium, busy):
             tops = row.evaluate("(row) => [...row.cells].map((it) => it.getBoundingClientRect().top)")
             assert len(set(tops)) == len(tops), "each value has a line of its own"
             assert row.evaluate("(row) => row.querySelector('th').getBoundingClientRect().top") == min(tops)
-            # The roles outlast the display of a card.
+            # The ARIA roles remain when the page shows the row as a card.
             assert row.get_attribute("role") == "row" and table.get_attribute("role") == "table"
         sync_api.expect(page.locator("#running tbody tr")).to_have_count(5)
         page.set_viewport_size({"width": 1300, "height": 900})
@@ -600,7 +600,7 @@ def test_a_peer_over_time(chromium, busy):
         page.locator("#plots-span").select_option("day")
         sync_api.expect(page.locator("#plots canvas")).to_have_count(4)
         sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("up")
-        # Arithmetic, and said so.
+        # The page states that it calculates these values.
         sync_api.expect(page.locator("section").first).to_contain_text("calculated, not measured")
 
 
@@ -650,7 +650,7 @@ def test_another_address_shows_a_login(chromium, options):
 
 
 def client_ca(folder):
-    """The commands of docs/how-to/dashboard-over-tls.md: a CA, and a certificate for Ada."""
+    """Runs the commands of docs/how-to/dashboard-over-tls.md, which make a CA and a certificate for Ada."""
     new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc"
     for command in [
             f"{new} -days 3650 -subj /CN=Dashboard -keyout ca.key -out people.pem",
@@ -702,7 +702,7 @@ def test_axe_finds_nothing(chromium, busy, scheme, width):
 
 
 def invented_samples():
-    """Ten minutes of a peer whose path is 1 Gbit/s, 80 ms and 0.05 % loss."""
+    """Returns ten minutes of samples of a peer whose path has 1 Gbit/s, 80 ms and a loss of 0.05 %."""
     now, samples = int(time.time()), []
     for second in range(600):
         wave = math.sin(second / 40) + 0.5 * math.sin(second / 7)
@@ -714,7 +714,7 @@ def invented_samples():
 
 
 def play_invented(player):
-    """A busy gateway at one moment, for pictures."""
+    """Sends the state of a busy gateway for the pictures."""
     line = max(sample[1] for sample in invented_samples())
     peer = {"send_bits_per_s": 640e6, "receive_bits_per_s": 10.6e6, "allowed_bits_per_s": 720e6, "line_bits_per_s": line,
             "rtt_ms": 80.9, "base_rtt_ms": 80.0, "queue_delay_ms": 0.9, "loss": 0.0005, "limit": "WAN",
@@ -748,7 +748,7 @@ def test_pictures(chromium, busy, options, tmp_path, scheme, width):
 
 
 def test_a_rebound_name_gets_nothing(chromium, quiet):
-    """A page's own name is led to this address once the page is loaded (DNS rebinding)."""
+    """The dashboard refuses requests under another host name, as a page sends them after DNS rebinding."""
     context = chromium.new_context()
     page = context.new_page()
     answer = page.goto(f"http://evil.example:{quiet.port}/")
@@ -763,7 +763,7 @@ def test_a_rebound_name_gets_nothing(chromium, quiet):
 
 @contextlib.contextmanager
 def other_site():
-    """Another program on this machine with pages of its own."""
+    """Starts another web server on this machine, and yields its port."""
     class Pages(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -790,7 +790,7 @@ def test_another_page_changes_and_reads_nothing(chromium, guarded, name):
     number = guarded.status()["transfers"][0]["id"]
     with other_site() as port:
         context = chromium.new_context()
-        # The operator is logged in, in the same browser.
+        # The operator is logged in to the dashboard in the same browser.
         own = context.new_page()
         own.goto(guarded.url)
         live(own)
@@ -833,7 +833,7 @@ def test_another_page_changes_and_reads_nothing(chromium, guarded, name):
         frame.evaluate("(url) => { const it = document.createElement('iframe'); it.src = url; document.body.append(it); }", guarded.url)
         time.sleep(0.5)
         shown = [it.evaluate("document.title") for it in frame.frames[1:]]
-        assert "Longhaul" not in shown, "the page is shown in another one"
+        assert "Longhaul" not in shown, "another page shows the dashboard in a frame"
         context.close()
     assert guarded.status()["transfers"][0]["id"] == number, "it still runs"
 
@@ -851,7 +851,7 @@ def test_tabs_share_one_stream(chromium, quiet):
     quiet.fill(running=1)
     for page in pages:
         sync_api.expect(page.locator("#running-count")).to_have_text("1")
-    # The tab that has the stream goes, and another one takes over.
+    # The tab with the stream closes, and another tab opens the stream.
     pages.pop(0).close()
     quiet.fill(running=1)
     for page in pages:
@@ -876,7 +876,10 @@ def test_a_page_that_does_not_read_is_dropped(busy):
 
 
 def test_a_tab_left_open_for_an_hour_keeps_nothing(chromium, busy):
-    """An hour of changes, as fast as the page takes them: another tab plays the one that has the stream."""
+    """The page's memory hardly grows in an hour of changes.
+
+    Another tab takes the role of the tab with the stream, and sends the changes as fast as the page accepts them.
+    """
     context = chromium.new_context(extra_http_headers=OWNER)
     player = context.new_page()
     player.goto(busy.url + "/dashboard/icon.svg")
@@ -905,7 +908,7 @@ def test_a_tab_left_open_for_an_hour_keeps_nothing(chromium, busy):
                 count += 1;
                 const data = {...first.gateway, now_unix_s: first.gateway.now_unix_s + Math.floor(count / 3)};
                 channel.postMessage({name: 'gateway', data});
-                // Some move, and one makes room for another.
+                // Some transfers move bytes, and a new transfer replaces an old one.
                 const all = first.transfers.opened;
                 const moved = all.slice(0, 300).map((it) => [it.id, it.up_bytes, it.down_bytes + count * 1000, it.bits_per_s + count % 97, 'WAN', 10, it.wan_bytes + count * 300]);
                 const id = 1e9 + count;
@@ -940,7 +943,10 @@ def test_a_tab_left_open_for_an_hour_keeps_nothing(chromium, busy):
 
 @contextlib.contextmanager
 def browser_in(world, site):
-    """A browser in a site. Playwright starts it in the namespace of the thread that asks."""
+    """Yields a function that runs a given function with a browser in a site.
+
+    Playwright starts the browser in the network namespace of the calling thread, so a separate thread enters the site.
+    """
     made = {}
 
     def work():
@@ -965,7 +971,10 @@ def browser_in(world, site):
 
 
 def test_transfers_of_a_real_pair(world):
-    """Progress and time left, a limit that limits, a stop that the client sees, and what plain TCP would have made of it."""
+    """The dashboard shows a real transfer's progress and time left, limits its rate and stops it.
+
+    The client reports a failure after the stop. The dashboard also shows the time that plain TCP would have taken.
+    """
     server = servers.start_vsftpd(world)
     token_file = world.path("admin.token")
     with open(os.open(token_file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
@@ -988,7 +997,7 @@ def test_transfers_of_a_real_pair(world):
         page.get_by_label("Rate", exact=True).fill("20 Mbit/s")
         page.locator("#rate-peer").select_option("site-b")
         page.get_by_role("button", name="Set limit").click()
-        # The limit of a peer is also on what it sends us.
+        # The limit of a peer also applies to the bytes that the peer sends.
         slow = re.compile(r"^(1\d|20)\.\d Mbit/s$")
         sync_api.expect(row.locator("td").nth(3)).to_have_text(slow, timeout=15_000)
         sync_api.expect(page.locator("#peers tbody tr")).to_contain_text("rate limit")
@@ -996,7 +1005,7 @@ def test_transfers_of_a_real_pair(world):
         page.get_by_role("button", name="Stop it").click()
         recent = page.locator("#recent tbody tr").first
         sync_api.expect(recent).to_contain_text("failed")
-        # At 0.1 % and 100 ms CUBIC reaches a few Mbit/s.
+        # With a loss of 0.1 % and a round-trip time of 100 ms, CUBIC reaches a few Mbit/s.
         sync_api.expect(recent.locator("td").last).to_have_text(re.compile(r"(min|s)( \(|$)"))
         print("peer:", page.locator("#peers tbody tr").inner_text(), "transfer:", recent.inner_text())
 

@@ -1,5 +1,7 @@
-"""FileZilla in its real window: twenty files up and twenty down over its ten connections, without TLS and with
-TLS, against vsftpd and ProFTPD. Hashes must agree. The last windows are kept as pictures in target/.
+"""FileZilla in its real window, with vsftpd and ProFTPD, without TLS and with TLS.
+
+FileZilla uploads twenty files and downloads twenty files over its ten connections. The hashes must agree. The test
+keeps pictures of the last windows in target/.
 """
 
 import pytest

@@ -1,8 +1,10 @@
-"""`longhaul jobs` with a real server of NATS: 2,000 files by one, two and four workers; workers and the server of NATS are
-killed meanwhile; jobs that nobody can do.
+"""`longhaul jobs` with a real NATS server.
 
-Nothing is lost, nothing is visible under its name that is not whole, and what was given up is listed with its reason.
-Prints a table of rates.
+One, two and four workers move 2,000 files. Other tests kill workers and the NATS server during a job, and submit jobs
+that no worker can do.
+
+No file is lost. Every file that is visible under its final name is complete. The list of jobs contains each dead letter
+with its reason. The module prints a table of rates.
 """
 
 import json
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.needs("nats-server")
 
 
 class Fleet:
-    """A server of NATS and workers, all at site a."""
+    """A NATS server and workers, all in site a."""
 
     def __init__(self, world, server):
         self.world, self.server = world, server
@@ -99,7 +101,7 @@ def test_files_by_one_two_and_four_workers(world, fleet, options):
         names = [f"worker{number}" for number in range(workers)]
         for name in names:
             fleet.worker(name, "--slots", "1")
-        # Workers that have begun to ask.
+        # The workers start to request work within this second.
         time.sleep(1)
         folder = f"rates{workers}"
         begun = time.monotonic()
@@ -119,7 +121,7 @@ def test_files_by_one_two_and_four_workers(world, fleet, options):
 
 
 class Watch:
-    """Looks at what is visible at the server, again and again: each file with its name must be whole."""
+    """A thread that repeatedly checks the files at the server. Each file under its final name must be complete."""
 
     def __init__(self, folder, wanted):
         self.folder, self.wanted, self.wrong, self.seen, self.is_over = folder, wanted, [], set(), False
@@ -180,7 +182,7 @@ def test_nothing_is_lost_when_workers_and_the_server_are_killed(world, fleet, op
         waited = time.monotonic() - begun
     assert kills >= 3, "the job ended before anything was killed"
     assert had_work > 0, "no worker had work when it was killed"
-    assert watch.looks > 100 and watch.seen, "nobody looked at the server"
+    assert watch.looks > 100 and watch.seen, "the watch found no file at the server"
     assert not watch.wrong, watch.wrong[:5]
     found = tree(there)
     assert found == wanted, f"{len(found)} of {len(wanted)} files; parts: {[it for it in found if 'part' in it][:5]}"
@@ -216,7 +218,7 @@ def test_what_nobody_can_do_is_listed_with_its_reason(world, fleet):
 
 
 def publish(subject, payload):
-    """Puts a message at the server of NATS, from within site a."""
+    """Publishes a message at the NATS server. The caller must have entered site a."""
     with socket.create_connection(("127.0.0.1", 4222)) as nats:
         nats.sendall(b'CONNECT {"verbose":false}\r\n' + f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\nPING\r\n")
         heard = b""

@@ -1,7 +1,7 @@
-"""The main job: vsftpd behind a pair of gateways, used by curl, lftp and Python's ftplib.
+"""The main job: vsftpd behind a pair of gateways, with curl, lftp and Python's ftplib as clients.
 
-Login, listing, 1 GB up and down, a file over 4 GiB, resumption with REST (beyond 4 GiB too) and APPE, several
-files at once. Every hash must agree.
+The tests log in, list a folder, and move 1 GB in both directions and a file over 4 GiB. They resume transfers with
+REST, also beyond 4 GiB, append with APPE, and move several files at once. Every hash must agree.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from world import ADDRESS_B, CHOICE, NEAR_PORT
 
 URL = f"ftp://127.0.0.1:{NEAR_PORT}/files"
 GIGABYTE, OVER_4_GIB = 1_000_000_000, (4 << 30) + 123_456_789
-# What is left to be resumed.
+# Bytes at the end of a file that a resumed transfer moves.
 REST = 50_000_000
 BLOCK = 1 << 20
 
@@ -82,7 +82,7 @@ class Ftplib:
             lines = []
             ftp.retrlines("LIST", lines.append)
             names = ftp.nlst()
-            assert len(lines) == len(names), "LIST and NLST tell the same"
+            assert len(lines) == len(names), "LIST and NLST must return the same number of names"
             return names
 
     def up(self, path, name, at=0):
@@ -128,7 +128,7 @@ def gigabyte(world, options):
 
 @pytest.fixture(scope="module")
 def large(world, options):
-    """A file over 4 GiB, and a copy of it to be cut."""
+    """Makes a file over 4 GiB. Yields its path and a path for a copy."""
     path, copy = world.path("large"), world.path("large-copy")
     make_file(path, OVER_4_GIB // (10 if options.quick else 1))
     yield path, copy

@@ -1,7 +1,9 @@
-"""The examples for Prometheus and Grafana with a real Prometheus: rules and configuration are right by promtool, every
-expression of the board means something, and what Prometheus knows is what happened.
+"""The examples for Prometheus and Grafana with a real Prometheus.
 
-With `--write` a picture of Prometheus' own pages goes into docs/results.
+promtool accepts the rules and the configuration. Every expression of the board returns a value. The values in
+Prometheus agree with the gateway's transfers.
+
+`--write` writes a picture of Prometheus' own pages into docs/results.
 """
 
 import json
@@ -36,7 +38,7 @@ def test_rules_and_configuration_are_right():
 
 @pytest.fixture(scope="module")
 def watched(world, vsftpd):
-    """A pair under Prometheus, after some transfers."""
+    """Starts a pair and Prometheus, makes some transfers, and yields the world."""
     world.pair()
     with open(os.path.join(EXAMPLES, "prometheus.yml")) as file:
         config = file.read().replace("15s", "1s").replace("alerts.yml", os.path.join(EXAMPLES, "alerts.yml"))
@@ -90,7 +92,7 @@ def test_every_expression_of_the_board_means_something(watched):
         assert panel["datasource"]["uid"] == "${datasource}", panel["title"]
         for target in panel["targets"]:
             found = query(watched, target["expr"].replace("$instance", ".*"))
-            # A rate needs minutes; all else has a value at once.
+            # A rate needs minutes. Every other expression has a value immediately.
             if not found and "rate(" not in target["expr"]:
                 empty.append((panel["title"], target["expr"]))
     assert not empty, empty
@@ -100,7 +102,7 @@ def test_every_metric_is_documented(watched):
     text = watched.run("curl", "-sS", "http://127.0.0.1:9810/metrics", capture_output=True, text=True).stdout
     with open(os.path.join(ROOT, "docs", "operating.md")) as file:
         documented = file.read()
-    # Some share a line, whose dots stand for what they have in common.
+    # The document lists these metrics in the row of another metric, and replaces parts of their names by dots.
     dotted = ["longhaul_peer_receive_bits_per_second", "longhaul_peer_allowed_bits_per_second"]
     names = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
     missing = [name for name in names if name not in documented and name not in dotted]

@@ -1,9 +1,12 @@
-"""`longhaul copy` and its kin against real servers: a tree goes up, is not moved twice, and comes down again; what has
-gone from one side goes from the other.
+"""`longhaul copy`, `sync`, `check` and `ls` with real servers: directly, through the listener of a pair, and as a near
+gateway.
 
-Directly, through the listener of a pair, and as a near gateway; without TLS and with it, passive and active.
-Names, contents and times must agree. Names that FTP cannot carry, files that the server does not give, links and loops must
-be named, and harm nothing else. Passwords are told to nobody but the server.
+The tests run without TLS and with TLS, and with passive and active data connections. A tree goes up, is not moved a
+second time, and comes down again. A sync deletes files at the destination that are gone from the source. Names,
+contents and times must agree.
+
+The mover reports names that FTP cannot carry, files that the server refuses to send, links and loops. They do not
+affect other files. The mover reveals passwords only to the server.
 """
 
 import contextlib
@@ -22,11 +25,11 @@ PATH = Path(rate="1 Gbit/s", rtt="20ms", loss="0.1%")
 KEY = "mover"
 WAYS = ["direct", "gateway", "peer"]
 SERVERS = ["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"]
-# pyftpdlib takes names for UTF-8, and stores others under other names.
+# pyftpdlib expects names in UTF-8, and stores other names in a changed form.
 UTF8_ONLY = {"pyftpdlib"}
-# Names that a server refuses by its settings or by nature.
+# Names that a server refuses because of its settings or its design.
 REFUSED = {"Pure-FTPd": {b"./back\\slash"}}
-# Names that it stores as others. The files are there, and count as failed.
+# Names that a server stores in a changed form. The files exist at the server, and count as failed.
 RENAMED = {"Pure-FTPd": {b"./ leading and trailing ": b"./ leading and trailing_"}}
 FILES, FILES_QUICK = 5000, 300
 
@@ -47,11 +50,11 @@ class Mover:
                 *(["--tls-insecure"] if self.tls else [])]
 
     def copy(self, *arguments, **options):
-        """Runs `longhaul copy`; returns the objects that it prints."""
+        """Runs `longhaul copy`. Returns the objects that it prints."""
         return self.run("copy", *arguments, **options)
 
     def run(self, command, *arguments, code=0, timeout=600):
-        """Runs a command; returns the objects that it prints."""
+        """Runs a command. Returns the objects that it prints."""
         done = self.world.run(
             self.world.longhaul, command, "--json", *arguments, *self.options(), capture_output=True,
             timeout=timeout, env={
@@ -70,7 +73,7 @@ class Mover:
 
 @pytest.fixture(scope="module")
 def running(world):
-    """All servers, with TLS and without, and a pair of gateways that lead to them."""
+    """Starts all servers without and with TLS, and a pair of gateways that leads to them."""
     plain, secure = servers.start_all(world, names=SERVERS), servers.start_all(world, tls=True, names=SERVERS)
     world.allowed += [server.place() for server in [*plain.values(), *secure.values()]]
     key = world.keygen(KEY)
@@ -83,7 +86,7 @@ def running(world):
 
 @pytest.fixture(scope="module")
 def tree(world, options):
-    """The tree that is copied."""
+    """Makes the tree that the tests copy."""
     top = os.fsencode(world.path("tree"))
     count = FILES_QUICK if options.quick else FILES
     write_tree(top, count)
@@ -113,7 +116,7 @@ def write(path, content, dice):
 
 
 def read_tree(top, times=True):
-    """What is below `top`: contents and times by name."""
+    """Returns contents and modification time of each file below `top`, by name. Directories have `None`."""
     found = {}
     for folder, folders, files in os.walk(os.fsencode(top)):
         below = os.path.relpath(folder, os.fsencode(top))
@@ -160,7 +163,7 @@ def mover(world, server, way, tls, active):
     if tls and way == "gateway":
         pytest.skip("the listener has no TLS with clients here")
     if server.name == "pyftpdlib" and active and way == "direct":
-        # One in fifty where 16 sessions ask for some; Python's ftplib waits for ever, too.
+        # With 16 sessions, one active data connection in fifty is affected. Python's ftplib then waits forever, too.
         pytest.skip("pyftpdlib 1.5.7 forgets data connections that it makes")
     return Mover(world, server, way, tls, active)
 
@@ -203,7 +206,7 @@ def test_a_sync_makes_trees_equal_and_a_check_agrees(mover, tmp_path):
     mover.run("sync", url, os.fsdecode(back))
     assert_same_tree(read_tree(ours), read_tree(back))
 
-    # Files and directories go, change, and take each other's place.
+    # Files and directories are deleted and changed, and replace each other.
     shutil.rmtree(os.path.join(ours, b"0"))
     os.remove(os.path.join(ours, b"1/1/file 1"))
     write(os.path.join(ours, b"1/2/file 13"), b"changed", dice)
@@ -218,7 +221,7 @@ def test_a_sync_makes_trees_equal_and_a_check_agrees(mover, tmp_path):
     dry = mover.run("sync", "--delete", "--max-delete", "90%", source, url, "-n")[-1]
     assert read_tree(theirs) == before
     result = mover.run("sync", "--delete", "--max-delete", "90%", source, url)[-1]
-    # A file that a directory takes the place of is replaced, and counts as no deletion.
+    # A file that a directory replaces does not count as a deletion.
     assert (result["deleted"], result["failed"]) == (dry["doomed"], 0)
     assert_same_tree(expected, read_tree(theirs))
     for arguments in [[], ["--checksum"]]:
@@ -311,7 +314,7 @@ def test_no_password_is_shown(mover, world, tmp_path):
             while process.poll() is None:
                 lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, check=True).stdout
                 assert password.encode() not in lines
-                # The job's journal is removed once everything is moved.
+                # The mover removes the job's journal after all files have moved.
                 for folder, _, names in os.walk(home):
                     for name in names:
                         with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:

@@ -1,8 +1,10 @@
-"""`longhaul copy` and what goes wrong: it is killed, the server is, connections are cut, disks are full, sources change,
-servers lack what others have. Whatever happens and when: nothing is visible under its name that is not whole, the next
-run brings the rest, and moves nothing again that was whole.
+"""Faults during `longhaul copy`: the mover or the server is killed, connections are cut or stall, and sources change.
 
-Each fault at random moments, uploads and downloads, against pyftpdlib with the fault's manners; prints a table.
+Some servers also limit the connections or lack commands. After each fault, every file that is visible under its final
+name is complete. The next run completes the copy, and moves no complete file again.
+
+Each fault happens at random moments, during uploads and downloads, with pyftpdlib as the server. The module prints one
+line for each fault and direction.
 """
 
 import contextlib
@@ -21,7 +23,7 @@ from world import ADDRESS_B, Path
 
 PATH = Path(rate="300 Mbit/s", rtt="20ms", loss="0.1%")
 MOMENTS, MOMENTS_QUICK = 20, 2
-# Files: many small ones, a few that take their time. A clean run takes less than two seconds.
+# Sizes of the files in bytes. A run without a fault takes less than two seconds.
 SIZES = [0, 1, 1000, 20_000, 700_000, 3_000_000, 9_000_000]
 FILES = 42
 CLEAN_S = 1.5
@@ -38,7 +40,7 @@ authorizer.add_user("joe", "secret", home, perm="elradfmwMT")
 class Handler(FTPHandler):
     proto_cmds = {verb: what for verb, what in FTPHandler.proto_cmds.items() if verb not in lacks.split(",")}
     if "clock" in lacks:
-        # Times of files are those of another zone.
+        # MDTM reports the same wrong time for every file.
         def ftp_MDTM(self, path):
             self.respond("213 20200101000000")
 Handler.authorizer = authorizer
@@ -49,7 +51,7 @@ server.serve_forever()
 
 
 class Server:
-    """pyftpdlib with manners of its own."""
+    """A pyftpdlib server that may lack commands and limit the connections."""
 
     def __init__(self, world, lacks="", most=0):
         self.world, self.home, self.lacks, self.most = world, world.path("faulty"), lacks, most
@@ -73,7 +75,7 @@ class Server:
 
 
 class Trial:
-    """A tree at one end, a folder at the other, and copies from here to there."""
+    """A tree at the source, a folder at the destination, and copies from the source to the destination."""
 
     def __init__(self, world, server, is_upload, dice):
         self.world, self.server, self.is_upload, self.dice = world, server, is_upload, dice
@@ -93,7 +95,7 @@ class Trial:
         os.utime(path, (when, when))
 
     def start(self, *more):
-        """Starts a copy."""
+        """Starts a copy, and returns its process."""
         url = f"ftp://joe@{ADDRESS_B}:{PORT}/tree"
         ends = [self.local, url] if self.is_upload else [url, self.local]
         command = [self.world.longhaul, "copy", *ends, "--json", "--stall-timeout", "2s", "--retries", "3", *more]
@@ -102,7 +104,7 @@ class Trial:
                                                 "HOME": self.world.path("home")})
 
     def end(self, process):
-        """Waits for a copy; returns its exit code and the files that it has copied."""
+        """Waits for a copy. Returns its exit code, the files that it has copied, and its error output."""
         printed, said = process.communicate(timeout=300)
         lines = [json.loads(line) for line in printed.splitlines() if line.endswith("}")]
         root = self.local if self.is_upload else "tree"
@@ -110,7 +112,7 @@ class Trial:
         return process.returncode, copied, said
 
     def whole(self):
-        """The files that are visible at the destination; each must be whole."""
+        """Returns the files that are visible at the destination, and checks that each of them is complete."""
         found = set()
         for folder, _, names in os.walk(self.there):
             for name in names:
@@ -134,7 +136,7 @@ def later(seconds, action):
 
 
 def cut(world):
-    """A firewall forgets the connections of the moment: their packets vanish, and new ones pass."""
+    """Drops the packets of the present connections, as a firewall does that lost its state. New connections work."""
     shown = world.run("ss", "-tnH", "dst", ADDRESS_B, capture_output=True, text=True).stdout.splitlines()
     ports = [line.split()[3].rsplit(":", 1)[1] for line in shown]
     if ports:
@@ -194,7 +196,8 @@ def changed(trial, moment):
     trial.end(process)
 
 
-# What is done, what the server lacks, and how many connections it takes.
+# Faults by name: the function, the commands that the server lacks, and its maximum number of connections. 0 means no
+# limit.
 FAULTS = {
     "mover killed": (killed, "", 0),
     "server killed": (server_killed, "", 0),
@@ -222,7 +225,8 @@ def test_after_the_next_run_everything_is_whole(world, options, fault, is_upload
         for _ in range(MOMENTS_QUICK if options.quick else MOMENTS):
             trial = Trial(world, server, is_upload, dice)
             inflict(trial, dice.uniform(0, CLEAN_S))
-            # What changed meanwhile may be whole as it was, or as it is.
+            # At the destination, a changed file may have its old or its new contents. The files before the next run are
+            # therefore not checked.
             before = set() if fault == "source changed" else trial.whole()
             code, copied, said = trial.end(trial.start())
             assert code == 0, said[-500:]
@@ -233,5 +237,5 @@ def test_after_the_next_run_everything_is_whole(world, options, fault, is_upload
         server.end()
     print(f"{fault}, {'up' if is_upload else 'down'}: {runs} of {runs} whole after the next run; "
           f"{again} files moved again that were whole")
-    # A server that tells no true times is given every file again.
+    # If a server reports wrong times, the mover copies every file again.
     assert again == 0 or "clock" in lacks

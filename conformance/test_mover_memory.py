@@ -1,7 +1,7 @@
-"""`longhaul copy` from a directory of a million files: its memory, and when the first file moves.
+"""Memory of `longhaul copy` from a directory of a million files, and its progress during the listing.
 
-A scripted server lists a million small files, at first half of them, and the rest once a file was asked for. The copy is
-ended when it knows all of them. Prints figures.
+A scripted server lists the first half of a million small files. It lists the second half after the mover has requested
+a file. The test ends the copy after the end of the listing, and prints figures.
 """
 
 import os
@@ -43,7 +43,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 class Session(socketserver.StreamRequestHandler):
-    """A control connection."""
+    """One control connection."""
 
     def say(self, text):
         self.wfile.write(text.encode() + b"\r\n")
@@ -100,7 +100,7 @@ class Session(socketserver.StreamRequestHandler):
 
 
 def resident_bytes(process):
-    """The most that the process has had."""
+    """Returns the peak resident memory of the process."""
     with open(f"/proc/{process.pid}/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
@@ -117,10 +117,10 @@ def test_a_million_files_take_a_kilobyte_each(options, tmp_path):
     reader = threading.Thread(target=lambda: printed.extend(copy.stdout))
     reader.start()
     try:
-        assert server.first_file.wait(60), "no file was asked for before half of the listing was there"
+        assert server.first_file.wait(60), "the mover requested no file after half of the listing"
         assert server.listed.wait(300), "the listing did not end"
         listed_s = time.monotonic() - begun
-        # All lines are read, and the copy goes on.
+        # After this pause the mover has read all lines, and the copy continues.
         time.sleep(5)
         most = resident_bytes(copy)
         assert copy.poll() is None

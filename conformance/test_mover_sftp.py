@@ -1,8 +1,11 @@
-"""`longhaul copy sftp://` and its kin against real SSH servers: directly, through an `[[ssh]]` listener, and as a near gateway.
+"""`longhaul copy`, `sync`, `check` and `ls` with `sftp://` URLs and real SSH servers: directly, through an `[[ssh]]`
+listener, and as a near gateway.
 
-A tree goes up, is not moved twice, and comes down again; a sync deletes; a killed upload is resumed. Passwords, keys and agents log
-in. A wrong password and an unknown or changed host key are named, and no credential reaches the server. The process of `--peer`
-listens on no socket. An agent that is killed and a fleet whose worker is killed copy each file once.
+A tree goes up, is not moved a second time, and comes down again. A sync deletes files, and a killed upload is resumed.
+The tests log in with passwords, keys and SSH agents.
+
+The mover reports a wrong password and an unknown or changed host key. A server with such a host key gets no credential.
+The process of `--peer` listens on no socket. A killed agent and a fleet with a killed worker copy each file once.
 """
 
 import contextlib
@@ -24,7 +27,7 @@ from world import ADDRESS_B, Failure, Missing, Path
 
 PATH = Path(rate="1 Gbit/s", rtt="20ms", loss="0.1%")
 SERVERS, WAYS = ["OpenSSH", "dropbear", "ProFTPD"], ["direct", "gateway", "peer"]
-# Listeners with a target, and one without.
+# Ports of the listeners with a target, and of the listener without a target.
 PORTS, CHOICE_PORT = {"OpenSSH": 2361, "dropbear": 2362, "ProFTPD": 2363}, 2364
 FILES, FILES_QUICK = 3000, 300
 KILLS, JOB_FILES = 3, 60
@@ -32,7 +35,7 @@ NATS_PORT = 4223
 
 
 class SftpMover(Mover):
-    """The mover with one server, on one way."""
+    """The mover with one server, connected in one way (`direct`, `gateway` or `peer`)."""
 
     def __init__(self, place, server, way):
         super().__init__(place.world, server, way, tls=False, active=False)
@@ -49,7 +52,7 @@ class SftpMover(Mover):
         return [*ways[self.way], *self.more]
 
     def start(self, command, *arguments):
-        """Starts a command, and does not wait for its end."""
+        """Starts a command without waiting for its end, and returns its process."""
         return subprocess.Popen(
             self.world.inside("a", self.world.longhaul, command, *arguments, *self.options()), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -57,7 +60,7 @@ class SftpMover(Mover):
                  **self.environment})
 
     def failing(self, command, *arguments):
-        """Runs a command that must fail with exit code 1; returns its output."""
+        """Runs a command that must fail with exit code 1. Returns its output."""
         process = self.start(command, *arguments, "--retries", "0")
         said = process.communicate(timeout=120)[0].decode(errors="replace")
         print(said)
@@ -75,7 +78,7 @@ class SftpMover(Mover):
 
 
 class Place:
-    """Servers, keys, gateways, and a home folder that knows their host keys."""
+    """Servers, keys, gateways, and a home folder with the host keys of the servers and listeners."""
 
     def __init__(self, world):
         self.world, self.home = world, world.path("home")
@@ -213,7 +216,7 @@ def test_a_killed_upload_and_a_killed_download_are_resumed(mover, tmp_path, opti
         assert not os.path.exists(copy)
         result = mover.copy(*ends)[-1]
         assert (result["moved"], result["failed"]) == (1, 0)
-        assert result["bytes"] < size, "it began again"
+        assert result["bytes"] < size, "the copy began from the start"
         with open(copy, "rb") as file:
             assert file.read() == content
         assert int(os.stat(copy).st_mtime) == 1_500_000_000
@@ -322,7 +325,7 @@ def test_a_listener_without_a_server_takes_the_url_and_a_listener_with_another_s
 def test_the_far_gateway_checks_the_host_key_and_the_process_listens_nowhere(mover, place, world, tmp_path):
     source = tmp_path / "file"
     source.write_bytes(os.urandom(5_000_000))
-    # The home folder knows no host key, because the far gateway checks it.
+    # The home folder has no host keys, because the far gateway checks the server's host key.
     place.set_known_hosts([])
     process = mover.start("copy", str(source), mover.url("file"), "--bwlimit", "1M")
     listening = []
@@ -330,7 +333,7 @@ def test_the_far_gateway_checks_the_host_key_and_the_process_listens_nowhere(mov
         time.sleep(0.1)
         found = world.run("ss", "-ltnpH", capture_output=True, text=True).stdout
         listening += [line for line in found.splitlines() if f"pid={process.pid}," in line]
-    assert process.poll() is None, "it ran meanwhile"
+    assert process.poll() is None, "the copy must still run"
     said = process.communicate(timeout=120)[0]
     assert process.returncode == 0, said
     assert listening == []
@@ -398,7 +401,7 @@ def test_a_fleet_copies_each_file_although_a_worker_is_killed(mover, place, worl
             return ran.stdout.strip() if ran.returncode == 0 or "there is no pool" in ran.stderr else None
         try:
             world.wait(lambda: jobs("ls", check=False) is not None, "the server of NATS answers")
-            # Two processes cannot be a peer with the same key.
+            # Two processes with the same key cannot be peers at the same time.
             running = workers[:1 if mover.way == "peer" else 2]
             for worker in running:
                 world.start(worker, "a", world.longhaul, "jobs", "worker", "--name", worker)
@@ -420,7 +423,7 @@ def test_a_fleet_copies_each_file_although_a_worker_is_killed(mover, place, worl
 
 @contextlib.contextmanager
 def jobs_environment(world, place, mover, **more):
-    """Gives agents and workers the home folder and the password, and no SSH agent."""
+    """Gives the agents and workers the home folder and the password, but no SSH agent."""
     before = world.environment
     world.environment = {**before, "HOME": place.home, "LONGHAUL_PASSWORD": mover.server.password, "SSH_AUTH_SOCK": "", **more}
     try:
@@ -430,7 +433,7 @@ def jobs_environment(world, place, mover, **more):
 
 
 def contents(folder):
-    """The contents of the files in a folder, by name."""
+    """Returns the contents of the files in a folder, by name."""
     found = {}
     for name in os.listdir(folder):
         with open(os.path.join(folder, name), "rb") as file:

@@ -1,5 +1,7 @@
-"""`longhaul copy --to ... --to ...`: one file for five servers behind two far gateways. It crosses the WAN once for each
-gateway, a server that stalls delays no other one, and each destination has its own result.
+"""`longhaul copy --to ... --to ...`: one file for five servers behind two far gateways.
+
+The file crosses the WAN once for each gateway. A server that stalls does not delay the other servers. Each destination
+has its own result.
 """
 
 import contextlib
@@ -19,16 +21,19 @@ from world import ADDRESS_B, Path
 PATH = Path(rate="1 Gbit/s", rtt="40ms", loss="0.1%")
 SIZE, SIZE_QUICK = 1_000_000_000, 100_000_000
 STALL_S = 60
-# The mover's key; the second far gateway, its name, its port, and the address of its status.
+# Name of the mover's key. Name, port and admin address of the second far gateway.
 KEY, OTHER, OTHER_PORT, OTHER_ADMIN = "mover", "c", 4811, "127.0.0.1:4899"
-# Headers take 52 of the 1500 bytes of a packet: 1448 are the file's, a factor of 1.036. What start-up sends in vain weighs more
-# where the file is small.
+# Maximum bytes on the WAN for each byte of the file and each gateway. A packet of 1500 bytes has 52 bytes of headers
+# and 1448 bytes of the file, a factor of 1.036. Bytes that the start sends in vain have a larger share of a small file.
 CROSSED_MAX, CROSSED_MAX_QUICK = 1.06, 1.12
 
 
 @pytest.fixture(scope="module")
 def running(world):
-    """Three servers behind one far gateway, two behind another, and the addresses of these gateways."""
+    """Starts three servers behind one far gateway and two servers behind another far gateway.
+
+    Yields each server with the address of its gateway.
+    """
     all_of_them = servers.start_all(world, names=["vsftpd", "ProFTPD", "Pure-FTPd", "pyftpdlib"])
     last = servers.start_vsftpd(world, "vsftpd-too", 2206)
     behind_b = [all_of_them[name] for name in ("vsftpd", "ProFTPD", "Pure-FTPd")]
@@ -61,14 +66,14 @@ def film(world, options):
 
 
 def crossed_bytes(world):
-    """Bytes that have been put on the WAN from site a, by the emulator's counters."""
+    """Returns the bytes that site a has sent into the WAN, as the emulator counts them."""
     shown = subprocess.run([world.longhaul, "wan", "--name", world.name, "show", "--json"], check=True,
                            capture_output=True, text=True)
     return json.loads(shown.stdout)["a_to_b"]["counters"]["sent_bytes"]
 
 
 def processes_below(pid):
-    """A process and all that it has started."""
+    """Returns a process and all processes that it has started."""
     found = [pid]
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as children:
@@ -84,7 +89,7 @@ def most(options):
 
 
 def has_begun(folder):
-    """Whether a file in a folder has bytes."""
+    """Returns whether a file in a folder has bytes."""
     with contextlib.suppress(FileNotFoundError):
         return any(entry.stat().st_size > 0 for entry in os.scandir(folder))
     return False
@@ -92,13 +97,13 @@ def has_begun(folder):
 
 def send(pids, what):
     for pid in pids:
-        # One may have ended by itself.
+        # A process may have ended by itself.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, what)
 
 
 def copy(world, film, running, folder):
-    """Copies the film to all servers. Returns the seconds until each had its result."""
+    """Copies the film to all servers. Returns the seconds until the result of each server."""
     places = {f"ftp://{server.user}@{server.place()}/{server.folder}/{folder}{number}/": (server, way)
               for number, (server, way) in enumerate(running)}
     arguments = [word for url, (_, way) in places.items() for word in ("--to", url, "--peer", way)]
@@ -145,7 +150,7 @@ def test_a_file_crosses_the_wan_once_for_each_gateway(world, film, running, opti
     report(world, film, running, before, times, most(options))
 
 
-# A vsftpd that was stopped does not go on.
+# vsftpd is missing here, because it does not continue after SIGSTOP and SIGCONT.
 @pytest.mark.parametrize("stalled", [1, 2, 3], ids=["ProFTPD", "Pure-FTPd", "pyftpdlib"])
 def test_a_server_that_stalls_delays_no_other(world, film, running, options, stalled):
     name = running[stalled][0].name.lower()

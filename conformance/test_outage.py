@@ -1,8 +1,10 @@
-"""Outages and deaths in the middle of transfers.
+"""Outages and killed gateways during transfers.
 
-A silent WAN, an interface that is down, a gateway that is stopped, each for 20 s: the transfer goes on and the
-hash agrees. A gateway that is killed: the client sees an error within 2 s of the gateway's return, the server
-never takes the upload for complete, and the transfer can be resumed.
+For 20 s, the WAN delivers no packet, an interface is down, or a gateway is stopped. The transfer then continues, and
+the hash agrees.
+
+If a gateway is killed, the client gets an error within 2 s of the gateway's restart. The server never reports the
+upload as complete, and the transfer can be resumed.
 """
 
 import os
@@ -21,7 +23,7 @@ PAUSE_S = 20
 ERROR_MAX_S = 2
 SIZE = 1_000_000_000
 
-# What begins it, and what ends it.
+# Functions that begin and end each disturbance.
 DISTURBANCES = {
     "no packets": (lambda world: world.wan("set", "--outage", "on"),
                    lambda world: world.wan("set", "--outage", "off")),
@@ -37,7 +39,7 @@ pytestmark = pytest.mark.needs("curl", "lftp")
 
 
 class Transfer:
-    """A transfer by curl that is under way: a fifth of the file has arrived."""
+    """A curl transfer in progress. A fifth of the file has arrived."""
 
     def __init__(self, world, source, arrives_at, *arguments):
         self.process = start_curl(world, *arguments)
@@ -45,7 +47,7 @@ class Transfer:
         world.wait(lambda: self.process.poll() is not None
                    or os.path.exists(arrives_at) and os.path.getsize(arrives_at) > fifth,
                    "a fifth of the transfer", 60)
-        assert self.is_waiting(), f"it must be hit while under way: {self.process.communicate()[0]}"
+        assert self.is_waiting(), f"the transfer ended before the disturbance: {self.process.communicate()[0]}"
 
     def is_waiting(self):
         return self.process.poll() is None
@@ -73,7 +75,7 @@ def source(world, options):
 
 @pytest.fixture
 def pair(world, vsftpd):
-    """Two gateways that have not been disturbed."""
+    """Starts two gateways for one test, and ends the disturbance afterwards."""
     world.pair()
     yield
     world.wan("set", "--outage", "off")
@@ -84,7 +86,7 @@ def pair(world, vsftpd):
 
 @pytest.fixture
 def upload(world, vsftpd, source, pair):
-    """An upload that is under way, and the file that it makes."""
+    """Starts an upload. Yields it with the path of the file at the server."""
     there = vsftpd.file("up")
     yield Transfer(world, source, there, "-T", source, f"{URL}/up"), there
     vsftpd.empty()
@@ -93,7 +95,7 @@ def upload(world, vsftpd, source, pair):
 
 @pytest.fixture
 def download(world, vsftpd, source, pair):
-    """A download that is under way, and the file that it makes."""
+    """Starts a download. Yields it with the path of the local file."""
     back = world.path("back")
     os.link(source, vsftpd.file("down"))
     yield Transfer(world, source, back, "-o", back, f"{URL}/down"), back
@@ -110,8 +112,8 @@ def test_a_transfer_goes_on_after_20_s(request, world, source, disturbance, dire
     time.sleep(1)
     before = os.path.getsize(arrives_at)
     time.sleep(PAUSE_S - 1)
-    # A gateway that is stopped still has the kernel's buffers before and behind it.
-    assert os.path.getsize(arrives_at) < os.path.getsize(source), "the disturbance must hit it"
+    # While a gateway is stopped, the kernel's buffers on both sides of it still move bytes.
+    assert os.path.getsize(arrives_at) < os.path.getsize(source), "the transfer must not end during the disturbance"
     assert transfer.is_waiting(), f"the client waits, {before} bytes after a second"
     end(world)
     transfer.finish()
@@ -119,7 +121,7 @@ def test_a_transfer_goes_on_after_20_s(request, world, source, disturbance, dire
 
 
 def error_of(world, transfer, site):
-    """Kills a gateway and starts it again; the client must see an error soon."""
+    """Kills a gateway, starts it again, and checks that the client soon gets an error."""
     world.kill(f"gateway-{site}")
     time.sleep(1)
     world.start_gateway(site)
@@ -140,13 +142,13 @@ def test_an_upload_that_a_dead_gateway_cut_is_not_complete_and_resumes(world, so
         return [line for line in servers.transfers(world) if f"{word} UPLOAD" in line and 'up"' in line]
 
     error_of(world, transfer, site)
-    # vsftpd writes its log line when the data connection has ended.
-    world.wait(lambda: ended("FAIL") or ended("OK"), "vsftpd's word on the upload", 30)
-    assert not ended("OK"), "vsftpd does not take it for complete"
+    # vsftpd writes its log line after the data connection has ended.
+    world.wait(lambda: ended("FAIL") or ended("OK"), "vsftpd's log line of the upload", 30)
+    assert not ended("OK"), "vsftpd must not report the upload as complete"
     assert os.path.getsize(there) < os.path.getsize(source)
     curl(world, "-C", "-", "-T", source, f"{URL}/up")
     assert_same(source, there)
-    assert ended("OK"), "and would have said so"
+    assert ended("OK"), "vsftpd must report the resumed upload as complete"
 
 
 @pytest.mark.parametrize("site", ["a", "b"])

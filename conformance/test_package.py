@@ -1,8 +1,9 @@
-"""The packages, as an operator installs them: two machines of Debian 12 with systemd of their own, the three commands of
-the README, a transfer, and a purge that leaves nothing.
+"""The packages as an operator installs them, on two machines with Debian 12 and a systemd of their own.
 
-The machines are made by debootstrap, once, and kept as an archive beside the build. LONGHAUL_PACKAGES names a folder with packages
-that are built already.
+The tests run the three commands of the README, move a file and purge the packages. The purge leaves no file behind.
+
+debootstrap makes the machines once, and an archive beside the build keeps them. The variable LONGHAUL_PACKAGES names a
+folder with packages that are already built.
 """
 
 import glob
@@ -41,7 +42,7 @@ def server(world):
 
 @pytest.fixture(scope="module")
 def sites(world, packages):
-    """A machine at each site, with both packages."""
+    """Installs both packages on a machine in each site, and yields the two machines."""
     with Installed(world, "a") as near, Installed(world, "b") as far:
         for machine in (near, far):
             machine.install(packages)
@@ -109,7 +110,7 @@ def test_a_newer_package_takes_over_and_no_transfer_is_cut(world, sites, server,
     time.sleep(1)
     before = [machine.show("MainPID") for machine in sites]
     for machine in sites:
-        # The same version again: to the package manager an upgrade like any other.
+        # The package manager treats a reinstallation of the same version as an upgrade.
         machine.install(packages, "--reinstall")
     for machine, pid in zip(sites, before):
         world.wait(lambda machine=machine, pid=pid: machine.show("MainPID") not in ("0", pid), "another process", 20)

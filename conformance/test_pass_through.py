@@ -1,5 +1,7 @@
-"""TLS between client and server that the gateways do not read: explicit and implicit, up and down, to a vsftpd
-that demands the reuse of sessions on data connections. The client checks the server's own certificate.
+"""TLS between client and server that the gateways pass through without decryption.
+
+The tests upload and download with explicit and implicit TLS. The server is a vsftpd that requires the reuse of TLS
+sessions on data connections. The client checks the server's own certificate.
 """
 
 import os
@@ -13,7 +15,7 @@ from files import assert_same, make_file
 from world import ADDRESS_B
 
 SIZE = 20_000_000
-# A listener, the server's control port and its ports for data, by kind of TLS.
+# Port of the listener, and control port and data ports of the server, by kind of TLS.
 KINDS = {"explicit": (2140, 2211, (50000, 50019)), "implicit": (2141, 990, (50020, 50039))}
 SCHEMES = {"explicit": "ftp", "implicit": "ftps"}
 
@@ -22,7 +24,10 @@ pytestmark = pytest.mark.needs("curl", "lftp")
 
 @pytest.fixture(scope="module")
 def server(world):
-    """The servers, which share a folder, and the pair before them."""
+    """Starts the servers, which share a folder, and a pair with a listener for each server.
+
+    Returns one of the servers.
+    """
     pem, listeners = servers.certificate(world), ""
     for kind, (listener, port, (low, high)) in KINDS.items():
         server = servers.start_vsftpd(
@@ -51,7 +56,7 @@ def nothing_is_left(world, server):
 @pytest.mark.parametrize("kind", KINDS)
 def test_curl_meets_the_servers_own_certificate(world, server, local, kind):
     listener, back = KINDS[kind][0], world.path("back")
-    # The name is the one in the certificate, so nobody in between can have answered.
+    # curl checks the name in the certificate, so only the server can have answered.
     curl = ["curl", "-sS", "--max-time", "120", "--ssl-reqd", "--cacert",
             f"{servers.certificate(world)}.crt", "--resolve", f"server:{listener}:127.0.0.1",
             "--user", "anonymous:x"]

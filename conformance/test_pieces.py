@@ -1,5 +1,7 @@
-"""A large file over a long, lossy path. Directly from a server `longhaul copy` fetches it in pieces, and is as fast as
-`lftp pget` with as many connections; through a far gateway it fills the path, up and down.
+"""A large file over a long path with loss.
+
+From a server directly, `longhaul copy` fetches the file in pieces, and is as fast as `lftp pget` with the same number
+of connections. Through a far gateway, an upload or download of the file fills the path.
 """
 
 import os
@@ -18,7 +20,8 @@ CONNECTIONS = 4
 SIZE, RUNS, RUNS_QUICK = 1_000_000_000, 3, 1
 SIZE_FULL = 80_000_000
 REQUIRED = 0.95
-# By a pair. Log-in, a cold link and the last replies take two seconds, whatever the size.
+# Required share of the ideal goodput through a far gateway, by size. Log-in, the start of the link and the last replies
+# take two seconds for any size.
 REQUIRED_OF_SIZE = {SIZE: 0.90, 4 * SIZE: REQUIRED}
 KEY = "mover"
 
@@ -29,7 +32,7 @@ def server(world):
 
 
 def fetch(world, server, tool, number):
-    """Fetches the file; returns the seconds that took."""
+    """Fetches the file. Returns the seconds that this took."""
     url = f"ftp://{server.user}@{server.place()}/{server.folder}/film"
     into = world.path(f"{tool}{number}")
     os.makedirs(into)
@@ -66,7 +69,7 @@ def test_a_large_file_is_as_fast_as_by_pget(world, server, options):
 
 @pytest.fixture(scope="module")
 def way(world, server):
-    """The options by which the mover is its own near gateway."""
+    """Starts the far gateway. Returns the options with which the mover is its own near gateway."""
     world.keys["mover"] = world.keygen("mover")
     world.allowed = [server.place()]
     world.gateway("b", f'[[peer]]\nname = "{KEY}"\npublic_key = "{world.keys["mover"]}"\n')
@@ -82,7 +85,7 @@ def test_a_large_file_fills_the_path_through_a_far_gateway(world, server, way, o
     here = world.path("film")
     make_file(here, size)
     place = f"ftp://{server.user}@{server.place()}/{server.folder}"
-    # docs/measuring.md: what the path carries of 1500-byte packets with a loss of 0.1 %, and two round trips.
+    # docs/measuring.md: the goodput of the path with 1500-byte packets and a loss of 0.1 %, and two round trips.
     ideal_s = size * 8 / (0.94 * 300e6 * 0.999) + 2 * 0.2
     shares = {"up": [], "down": []}
     for number in range(RUNS_QUICK if options.quick else RUNS):
@@ -103,7 +106,7 @@ def test_a_large_file_fills_the_path_through_a_far_gateway(world, server, way, o
 
 
 def test_a_full_disk_loses_no_byte_of_a_later_run(world, server):
-    """What the disk did not take is not taken for done once there is room again."""
+    """After a run on a full disk, the next run on a larger disk copies the whole file."""
     with open(server.file("film"), "wb") as film:
         film.write(os.urandom(SIZE_FULL))
     into = world.path("small")

@@ -1,5 +1,7 @@
-"""Plain words towards users: targets that are not allowed get a 5yz reply, servers that are down a 4yz, and a
-peer that is down a 421 with its name and the time of its last answer.
+"""Replies that state the reason of a refusal.
+
+A target that is not allowed causes a 5yz reply, and a server that is down a 4yz reply. A peer that is down causes a 421
+reply with the peer's name and the time of its last answer.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""A pair of gateways of different releases: files move in every way through a near gateway of this release and a far one of
-the previous release, and the other way round. No transfer fails, and every digest agrees.
+"""A pair of gateways of different releases: a near gateway of this release with a far gateway of the previous release,
+and vice versa.
 
-The pair is started anew for each direction, so its first sessions find out which version the peer speaks.
+Files move in every way through the pair. No transfer fails, and every digest agrees. The pair starts again for each
+direction, so that its first sessions detect the peer's protocol version.
 """
 
 import collections
@@ -23,12 +24,12 @@ from world import ADDRESS_B, CHOICE, NEAR_PORT, Failure, Path
 PATH = Path(rate="300 Mbit/s", rtt="20ms", loss="0.1%")
 TRANSFERS, WORKERS = 20, 5
 SIZE_MAX, LARGE = 2_000_000, 50_000_000
-# Files of a mirrored folder.
+# Number of files in a mirrored folder.
 FOLDER_FILES = 3
 # Bytes of an upload before ABOR. They exceed the buffers of a connection.
 ABORTED_BYTES = 1_000_000
 
-# Listeners without coding, with TLS, to the server that knows MLSD, and for a web server.
+# Ports of the listeners: without coding, with TLS, for the server that supports MLSD, and for a web server.
 RAW, TLS, MACHINE, FORWARD_WEB = 2131, 2132, 2133, 2134
 WEB_PORT = 8000
 KEY = "mover"
@@ -46,14 +47,14 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
 http.server.ThreadingHTTPServer((address, int(port)), Handler).serve_forever()
 """
-# Near and far program.
+# Programs of the near and the far gateway, by direction.
 DIRECTIONS = {"new to previous": ("new", "previous"), "previous to new": ("previous", "new")}
 
 pytestmark = pytest.mark.needs("curl", "lftp")
 
 
 class Kinds:
-    """The ways in which a file moves. Each takes a number, moves a file and compares it."""
+    """The kinds of transfers. Each takes a number, moves a file and compares it."""
 
     def __init__(self, world, vsftpd, machine, near):
         self.world, self.vsftpd, self.machine, self.near = world, vsftpd, machine, near
@@ -91,7 +92,7 @@ class Kinds:
         return {"up": lambda number: move(number, True, *more), "down": lambda number: move(number, False, *more)}
 
     def place(self, kind, number):
-        """A path for a file that was downloaded, and a name for one that is uploaded."""
+        """Returns a path for a downloaded file, and a name for an uploaded file."""
         name = f"{self.near}-{kind}-{number}"
         return self.world.path("back", name), name
 
@@ -159,7 +160,7 @@ class Kinds:
         assert sizes == expected, f"{sizes}, not {expected}"
 
     def abort(self, number, is_upload):
-        """Breaks a transfer off by ABOR, and makes another one in the same session."""
+        """Stops a transfer with ABOR, and makes another transfer in the same session."""
         _, name = self.place("aborted", number)
         with talk.Client(self.world, "127.0.0.1", NEAR_PORT, timeout=60) as client:
             client.log_in(self.vsftpd.user, self.vsftpd.password)
@@ -172,7 +173,7 @@ class Kinds:
                 else:
                     data.recv(1 << 16)
                 client.send("ABOR")
-            # The final reply of the transfer, then that to ABOR; vsftpd may have the first only.
+            # The final reply of the transfer arrives first, then the reply to ABOR. vsftpd may send a single reply.
             replies = [client.reply()]
             if replies[0].code not in (225, 226) or "bort" not in replies[0]:
                 replies.append(client.reply())
@@ -198,7 +199,7 @@ class Kinds:
         self.copy("gateway", number, is_upload, self.world.longhaul, "--gateway", f"127.0.0.1:{CHOICE}")
 
     def copy_by_peer(self, number, is_upload):
-        """The mover is a near gateway itself, of the same release as that of the pair."""
+        """Copies with a mover that is a near gateway itself, of the same release as the pair's near gateway."""
         key = f"{KEY}{'up' if is_upload else 'down'}{number}"
         self.copy("peer", number, is_upload, self.world.programs["a"], "--peer", f"{self.world.keys['b']}@{ADDRESS_B}:4810",
                   "--key", self.world.path(f"{key}.key"))
@@ -213,14 +214,14 @@ class Kinds:
         assert_same(self.source(number), self.vsftpd.file(name) if is_upload else back)
 
     def known(self, number, is_upload):
-        """Moves what has been moved before: both gateways have its chunks, once one transfer is done."""
+        """Moves a file with the same contents each time. After the first transfer, both gateways have its chunks."""
         self.curl(number, is_upload, NEAR_PORT, source="known")
 
     def text(self, number, is_upload):
         self.curl(number, is_upload, NEAR_PORT, source=f"text{number}")
 
     def client(self, port, server):
-        """A session of Python's ftplib in the server's folder."""
+        """Returns a session of Python's ftplib in the server's folder."""
         with self.world.entered("a"):
             ftp = Client(self.world)
             ftp.connect("127.0.0.1", port)
@@ -231,7 +232,7 @@ class Kinds:
 
 
 class Client(ftplib.FTP):
-    """Makes its sockets in site a."""
+    """An FTP client that makes its sockets in site a."""
 
     def __init__(self, world):
         self.world = world
@@ -249,11 +250,11 @@ def fetched(ftp, command, rest=None):
 
 
 def write_sources(folder):
-    """Files and folders by number, a large file, a known one, and text."""
+    """Writes numbered files, folders and texts, a large file, and a file that all transfers of known content use."""
     os.makedirs(folder)
     dice = random.Random(47)
     for number in range(TRANSFERS):
-        # One is as large as to last for many round trips.
+        # The last file is so large that its transfer takes many round trips.
         size = LARGE if number == TRANSFERS - 1 else dice.randrange(1, SIZE_MAX)
         make_file(os.path.join(folder, str(number)), size)
         os.mkdir(os.path.join(folder, f"folder{number}"))
@@ -277,7 +278,7 @@ def programs(world, options):
 
 @pytest.fixture(scope="module")
 def table():
-    """Numbers of transfers that were done and that failed, by kind and direction. Printed at the end."""
+    """Yields the numbers of successful and failed transfers by kind, way and direction. Prints them at the end."""
     counts = {}
     yield counts
     print(f"\n{'kind':20} {'way':4} {'near to far':16} {'done':>5} {'failed':>6}")
@@ -294,7 +295,7 @@ def direction(request):
 
 @pytest.fixture(scope="module")
 def running(world, programs):
-    """The servers of site b: vsftpd, one that knows MLSD, and a web server on vsftpd's files."""
+    """Starts the servers of site b: vsftpd, a server that supports MLSD, and a web server with vsftpd's files."""
     started = {**servers.start_all(world, names=["vsftpd"])}
     try:
         started |= servers.start_all(world, names=["pyftpdlib"])
@@ -308,14 +309,14 @@ def running(world, programs):
 
 @pytest.fixture(scope="module")
 def movers(world):
-    """Public keys of the movers that are near gateways themselves. Each is a peer of its own."""
+    """Returns the public keys of the movers that are near gateways themselves. Each mover is a separate peer."""
     names = [f"{KEY}{way}{number}" for way in ("up", "down") for number in range(TRANSFERS)]
     return {name: world.keygen(name) for name in names}
 
 
 @pytest.fixture(scope="module")
 def kinds(world, running, movers, programs, direction):
-    """The kinds of transfers, through a pair with empty chunk stores."""
+    """Yields the kinds of transfers through a pair with empty chunk stores."""
     near, far = DIRECTIONS[direction]
     world.programs = {"a": programs[near], "b": programs[far]}
     shutil.rmtree(world.path("back"), ignore_errors=True)
@@ -340,7 +341,7 @@ def kinds(world, running, movers, programs, direction):
 
 
 def move(start, number):
-    """Moves one file. Returns why it failed, or None."""
+    """Moves one file. Returns the reason of a failure, or None."""
     try:
         start(number)
     except (AssertionError, Failure, OSError, EOFError, ftplib.Error, subprocess.TimeoutExpired) as error:
@@ -366,7 +367,7 @@ def test_files_move_through_a_pair_of_releases(world, kinds, direction, table):
         assert status["sessions_open"] == 0
         assert "panicked" not in world.log(f"gateway-{site}")
     if direction == "new to previous":
-        # The far gateway has refused the latest version.
+        # The far gateway refused the latest protocol version.
         assert "speaks an older version" in world.log("gateway-a")
     optimiser = [world.status(site)["optimiser"] for site in "ab"]
     assert sum(it["deduplication_saved_bytes"] for it in optimiser) > SIZE_MAX, optimiser

@@ -1,8 +1,9 @@
-"""Clients that do not run here, word for word: WinSCP, the ftp.exe of Windows, the ftp of macOS.
+"""Command sequences of clients that do not run here: WinSCP, ftp.exe of Windows, and ftp of macOS.
 
-Their logons through a listener with and without target, and what they send for a listing, an upload, a
-download and the rest; each goes on as its client would after the reply. vsftpd lets its user in at USER,
-ProFTPD wants PASS.
+The tests log in directly, and through listeners with and without a target. They send the commands of each client for a
+listing, an upload, a download and other operations. After each reply, the script continues as the client would.
+
+vsftpd accepts its user at USER, and ProFTPD requires PASS.
 """
 
 import pytest
@@ -13,7 +14,7 @@ from files import content, make_file
 from world import ADDRESS_B, Path
 
 PATH = Path("300 Mbit/s", "20ms", "0%")
-# The first of each mode's listeners; without target.
+# Port of the first listener with a target, by mode. `CHOICES` has the ports of the listeners without a target.
 FIRST_PORTS = {"fast": 2130, "strict": 2140}
 CHOICES = {mode: first + 9 for mode, first in FIRST_PORTS.items()}
 SERVERS = ["vsftpd", "ProFTPD"]
@@ -21,7 +22,7 @@ SIZE = 200_000
 
 
 class Files:
-    """A file, and the server that it goes to."""
+    """The contents of a file, and the server that receives it."""
 
     def __init__(self, server, content):
         self.server, self.content = server, content
@@ -36,7 +37,7 @@ class Files:
             raise talk.Unexpected(f"{name}: another file came")
 
 
-# Logons. 2yz after USER leaves out PASS.
+# Log-ins. After a 2yz reply to USER, the client sends no PASS.
 
 def plain(client, server):
     client.log_in(server.user, server.password)
@@ -60,10 +61,10 @@ def place(server):
     return ADDRESS_B if server.port == 21 else f"{ADDRESS_B}:{server.port}"
 
 
-# What follows.
+# Commands after the log-in.
 
 def winscp(client, files, log_in):
-    """WinSCP 6, passive: it asks for TYPE A before listings, and for the time after uploads."""
+    """Sends the commands of WinSCP 6 in passive mode: TYPE A before listings, and MDTM after uploads."""
     log_in(client, files.server)
     client.ask("SYST", 215)
     features = client.ask("FEAT")
@@ -87,12 +88,12 @@ def winscp(client, files, log_in):
     client.ask("RNFR winscp", 350)
     client.ask("RNTO winscp 2", 250)
     client.ask("DELE winscp 2", 250)
-    # It keeps the connection busy, and leaves without QUIT.
+    # WinSCP keeps the connection alive with NOOP, and leaves without QUIT.
     client.ask("NOOP", 200)
 
 
 def windows(client, files, log_in):
-    """ftp.exe: OPTS before USER, active only, the old names of commands."""
+    """Sends the commands of ftp.exe: OPTS before USER, active mode only, and the old names of commands."""
     client.ask("OPTS UTF8 ON")
     log_in(client, files.server)
     client.ask("XPWD", 257)
@@ -115,7 +116,7 @@ def windows(client, files, log_in):
 
 
 def macos(client, files, log_in):
-    """tnftp: EPSV first, and EPRT after `passive off`."""
+    """Sends the commands of tnftp: EPSV first, and EPRT after `passive off`."""
     log_in(client, files.server)
     client.ask("SYST", 215)
     client.ask("FEAT", 211)
@@ -147,13 +148,14 @@ FORMS = {
     "macOS ftp": {"USER name@server": user_at_host},
 }
 
-# Client, way and logon: directly, by a listener with a target, by one without.
+# Client, way and form of log-in. The way is directly or the mode of a listener. The form `plain` uses the listener with
+# a target, and other forms use the listener without a target.
 CELLS = [(client, way, form) for client, forms in FORMS.items() for way in ("directly", *FIRST_PORTS)
          for form in ("plain", *(forms if way != "directly" else ()))]
 
 
 class Place:
-    """The servers, and the listeners that lead to them by mode."""
+    """The servers, and the listeners that lead to them, by mode."""
 
     def __init__(self, world, start_servers):
         self.servers = start_servers(names=SERVERS)

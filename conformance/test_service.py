@@ -1,8 +1,9 @@
-"""The gateway as a service: a systemd of its own boots site a from a bare root folder, and starts the gateway by
-`packaging/longhaul.service`.
+"""The gateway as a service of systemd.
 
-Client and gateway share one machine, and so do server and gateway: the client connects to 127.0.0.1:21, and
-so does the far gateway, which lists it in `allow`.
+A separate systemd boots site a from a bare root folder, and starts the gateway with `packaging/longhaul.service`.
+
+Client and near gateway share one machine, and so do server and far gateway. The client connects to 127.0.0.1:21. The
+far gateway also connects to 127.0.0.1:21, an address that it lists in `allow`.
 """
 
 import subprocess
@@ -16,9 +17,9 @@ from machine import UID, Machine
 from world import Missing
 
 SIZE = 20_000_000
-# Where the machine has the program.
+# Path of the program on the machine.
 PROGRAM = "/usr/local/bin/longhaul"
-# `RestartSec` of the unit, and how long is waited for a start that must not come.
+# `RestartSec` of the unit, and the time within which a restart would happen.
 RESTART_S, PATIENCE_S = 2, 5
 
 pytestmark = pytest.mark.needs("curl", "systemctl", "unshare", "nsenter")
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.needs("curl", "systemctl", "unshare", "nsenter")
 
 @pytest.fixture(scope="module")
 def server(world):
-    """A server that only its own machine reaches."""
+    """Starts a server that only its own machine can reach, and the far gateway."""
     server = servers.start_vsftpd(world, address="127.0.0.1")
     world.allowed.append(server.place("127.0.0.1"))
     world.gateway("b")
@@ -46,7 +47,7 @@ def machine(world, server):
 
 @pytest.fixture
 def config(world, machine):
-    """The good configuration; it is back, and the service runs by it, at the end."""
+    """Yields the valid configuration. At the end, restores it and restarts the service."""
     with open(world.path("a.toml")) as file:
         config = file.read()
     yield config
@@ -57,7 +58,7 @@ def config(world, machine):
 
 
 def assert_transfers(world, server):
-    """A file goes up and down by 127.0.0.1 on both machines."""
+    """Checks that a file goes up and down through 127.0.0.1 on both machines."""
     local, back = world.path("local"), world.path("back")
     make_file(local, SIZE)
     curl = ["curl", "-sS", "--max-time", "60", "--user", "anonymous:x"]
@@ -83,9 +84,9 @@ def test_its_state_is_its_own_and_its_configuration_is_not(machine):
     enter = ["nsenter", "-t", machine.show("MainPID"), "-m"]
     assert "a.key.replay" in machine.run("ls", "/var/lib/longhaul")
     machine.run(*enter, "touch", "/var/lib/longhaul/probe")
-    assert "probe" in machine.run("ls", "/var/lib/longhaul"), "what can be written is seen"
+    assert "probe" in machine.run("ls", "/var/lib/longhaul"), "the machine must see the file that the service wrote"
     machine.run("rm", "/var/lib/longhaul/probe")
-    # Even root sees a file system there that cannot be written.
+    # In the service's mount namespace, the file system is read-only even for root.
     assert "Read-only" in machine.run(*enter, "touch", "/etc/longhaul/probe")
     assert machine.run("stat", "-c", "%u", "/etc/longhaul", "/etc/longhaul/gateway.toml").split() == ["0", "0"]
 
@@ -102,9 +103,9 @@ def test_a_changed_rate_is_taken_on_at_reload(world, machine, config):
     pid = machine.show("MainPID")
     machine.write(config.replace("[link]\n", '[link]\nrate_max = "50 Mbit/s"\n', 1))
     machine.systemctl("reload", "longhaul")
-    world.wait(lambda: "configuration read again" in machine.log(), "the new rate is taken on")
+    world.wait(lambda: "configuration read again" in machine.log(), "the reload of the configuration")
     assert machine.show("ActiveState") == "active"
-    assert machine.show("MainPID") == pid, "by the same process"
+    assert machine.show("MainPID") == pid, "the process must be the same"
 
 
 def test_a_newer_program_takes_over_at_reload_and_no_transfer_is_cut(world, machine, server):
@@ -115,7 +116,7 @@ def test_a_newer_program_takes_over_at_reload_and_no_transfer_is_cut(world, mach
     world.run(*curl[:-2], "-T", local, "ftp://127.0.0.1/files/slow", check=True)
     transfer = subprocess.Popen(world.inside("a", *curl, "-o", back, "ftp://127.0.0.1/files/slow"))
     time.sleep(1)
-    # As a package manager does it.
+    # A package manager replaces the program in the same way.
     machine.run("sh", "-c", f"cp {PROGRAM} {PROGRAM}.new && mv {PROGRAM}.new {PROGRAM}")
     machine.systemctl("reload", "longhaul")
     world.wait(lambda: machine.show("MainPID") not in ("0", old), "systemd knows another process")
@@ -124,8 +125,8 @@ def test_a_newer_program_takes_over_at_reload_and_no_transfer_is_cut(world, mach
     assert transfer.wait(60) == 0
     assert_same(local, back)
     world.wait(lambda: old not in machine.run("pgrep", "-x", "longhaul").split(), "the old process to end", 20)
-    assert machine.show("NRestarts") == starts, "nothing was started anew"
-    # The watchdog and the restart are those of the new process.
+    assert machine.show("NRestarts") == starts, "systemd must not have restarted the service"
+    # systemd watches and restarts the new process.
     new = machine.show("MainPID")
     time.sleep(1)
     machine.systemctl("kill", "-s", "KILL", "--kill-who=main", "longhaul")
@@ -134,7 +135,7 @@ def test_a_newer_program_takes_over_at_reload_and_no_transfer_is_cut(world, mach
 
 
 def test_a_wrong_configuration_fails_with_its_place_and_is_not_tried_again(world, machine, config):
-    # Whatever else ends it, systemd does try again within the time that is waited below.
+    # After any other end of the gateway, systemd restarts it within `PATIENCE_S`.
     starts = machine.show("NRestarts")
     machine.systemctl("kill", "-s", "KILL", "longhaul")
     begun = time.monotonic()

@@ -1,8 +1,7 @@
-"""Silence towards strangers: no datagram that no known peer could have sent is answered.
+"""Silence towards strangers: the gateway ignores every datagram that no known peer can have sent.
 
-Wrong key, unknown peer, port scan, replayed and damaged first flights. That nothing came back says something
-because the same datagrams are answered where they should be: the known peer's first flight, sent for the first
-time, by the same sender.
+The tests use a wrong key, an unknown peer, a port scan, and replayed and damaged handshakes. As a control, the same
+sender sends a new handshake of the known peer, and the gateway answers it.
 """
 
 import os
@@ -19,13 +18,13 @@ PORT = 4810
 # Several round trips of the path.
 PATIENCE_S = 3
 LOG_LINES_MAX = 60
-# Datagrams in a first flight, and of those that are replayed.
+# Number of datagrams with which a handshake begins, and number of replayed datagrams.
 FLIGHT, REPLAYED = 2, 50
 ETH_P_ALL = 3
 
 
 class Sniffer(threading.Thread):
-    """Records UDP payloads to or from port 4810 in a site, with where they come from, until it is stopped."""
+    """A thread that records the UDP payloads to and from port 4810 in a site, with their source addresses."""
 
     def __init__(self, world, site):
         super().__init__(daemon=True)
@@ -60,7 +59,7 @@ class Sniffer(threading.Thread):
 
 
 def send(world, payloads):
-    """Sends datagrams from a port of its own in site a to gateway b. Returns how many come back."""
+    """Sends datagrams from a new port in site a to gateway b. Returns the number of answers."""
     with world.entered("a"):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     answers = 0
@@ -82,11 +81,11 @@ def dropped(world):
 
 
 def assert_unanswered(world, payloads, *reasons):
-    """Nothing comes back, and what was dropped is counted."""
+    """Checks that gateway b sends no answer, and that it counts dropped datagrams."""
     before = dropped(world)
     assert send(world, payloads) == 0
     after = dropped(world)
-    assert sum(after[reason] - before[reason] for reason in reasons or before) > 0, "it is counted"
+    assert sum(after[reason] - before[reason] for reason in reasons or before) > 0, "the drops must be counted"
 
 
 @pytest.fixture
@@ -98,7 +97,7 @@ def responder(world):
 
 @pytest.fixture
 def first_flight(world, responder):
-    """The datagrams by which the known peer begins, and which gateway b has never got."""
+    """Returns the datagrams with which the known peer begins a handshake. Gateway b has not received them."""
     world.wan("set", "--outage", "on")
     with Sniffer(world, "a") as sniffer:
         world.gateway("a")
@@ -109,7 +108,7 @@ def first_flight(world, responder):
 
 
 def remembered(world):
-    """What gateway b would know of handshakes after a restart."""
+    """Returns gateway b's record of handshakes, which it reads after a restart, or None."""
     try:
         with open(world.path("b.key.replay")) as file:
             return file.read()
@@ -119,14 +118,14 @@ def remembered(world):
 
 @pytest.fixture
 def recorded(world, responder):
-    """Datagrams of the known peer that gateway b has got and answered; the link is up."""
+    """Yields datagrams of the known peer that gateway b has received and answered. The link is up."""
     before = remembered(world)
     with Sniffer(world, "b") as sniffer:
         world.gateway("a")
         world.connected()
         world.wait(lambda: len(sniffer.sent_by(ADDRESS_A)) > 2, "datagrams of the known peer")
     assert sniffer.sent_by(ADDRESS_B), "the known peer is answered"
-    world.wait(lambda: remembered(world) != before, "gateway b's memory of the handshake on disk")
+    world.wait(lambda: remembered(world) != before, "gateway b's record of the handshake on disk")
     yield sniffer.sent_by(ADDRESS_A)
     world.stop("gateway-a")
 

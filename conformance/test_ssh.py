@@ -1,9 +1,12 @@
-"""Real SFTP, scp and rsync clients against real SSH servers through a pair of gateways.
+"""Real SFTP, scp and rsync clients with real SSH servers through a pair of gateways.
 
-Every client uploads, downloads, lists, resumes, renames and deletes files, and sets their attributes, where it can; contents
-must agree. What fails is tried again without the gateways: what fails directly too is the client's or the server's own, and
-counts as skipped. A program without `[[ssh]]` is no reason to skip: every cell then runs directly. The table is in
-target/conformance-ssh.md; `--write` puts it into docs/ssh-clients.md.
+Every client uploads, downloads, lists, resumes, renames and deletes files, and sets their attributes, if it has the
+operation. The contents must agree.
+
+If a client fails, the test repeats the attempt without the gateways. If the client also fails directly, the fault is in
+the client or the server, and the test counts as skipped. If the program lacks `[[ssh]]`, every test runs directly.
+
+The module writes the table to target/conformance-ssh.md. `--write` also writes it to docs/ssh-clients.md.
 """
 
 import os
@@ -22,17 +25,17 @@ from world import ADDRESS_B, ROOT, Failure, Missing, Path
 PATH = Path("300 Mbit/s", "10ms", "0%")
 SERVERS = list(ssh_servers.STARTS)
 KIB = 1024
-# Around the sizes of requests: 32 KiB of most clients, 255 KiB of OpenSSH.
+# Sizes near the request sizes: 32 KiB of most clients, 255 KiB of OpenSSH.
 SIZES = [0, 1, 32 * KIB - 1, 32 * KIB, 32 * KIB + 1, 255 * KIB - 1, 255 * KIB, 255 * KIB + 1, 10 * KIB * KIB]
 LISTED = 250
 RESUMED_BYTES, RESUMED_AT = 3_000_000, 1_000_001
 LARGE_BYTES, LARGE_TAIL = (4 << 30) + 1_000_000, 1_000_000
 MODE, MODIFIED = 0o640, 1577934245
-# Every byte that a name may have.
+# Every byte that a name may contain.
 BYTES = [byte for byte in range(1, 256) if byte != ord("/")]
 QUICK_BYTES = [0x01, 0x09, 0x0a, 0x0d, 0x1b, *range(0x20, 0x2f), 0x3a, 0x3b, 0x3f, 0x40, 0x5b, 0x5c, 0x60, 0x7c, 0x7e, 0x7f, 0x80,
                0xa0, 0xc3, 0xe9, 0xfe, 0xff]
-# Clients that move 4 GiB as a whole, against OpenSSH.
+# Clients that move a whole file of more than 4 GiB, with OpenSSH as the server.
 WHOLE = ["sftp", "scp -O", "rsync", "lftp"]
 FIRST_PORT = ssh_world.FIRST_PORT
 
@@ -46,7 +49,7 @@ def require_same(cell, one, other, what):
 
 
 def make_there(cell, name, size):
-    """A file at the server."""
+    """Makes a file at the server, and returns its path."""
     path = cell.server.file(name)
     make_file(path, size)
     give(cell, path)
@@ -82,7 +85,7 @@ def get(cell, client, options):
 def listing(cell, client, options):
     wanted = {b"file %d" % number if number % 2 else b"file-%d" % number for number in range(LISTED)}
     if isinstance(client, type(CLIENTS["psftp"])):
-        # Its listing is for people: a name is the rest of a line.
+        # psftp prints listings for people, so its parser takes the last word of a line as the name.
         wanted = {name.replace(b" ", b"_") for name in wanted}
     for name in wanted:
         open(cell.server.file(name), "w").close()
@@ -105,7 +108,7 @@ def resume(cell, client, options):
 
 
 def begin(cell, source, target):
-    """Copies the beginning of a file."""
+    """Copies the first `RESUMED_AT` bytes of a file."""
     shutil.copyfile(source, target)
     os.truncate(target, RESUMED_AT)
     if target == cell.server.file("resumed"):
@@ -150,7 +153,10 @@ def require_attributes(cell, path, what):
 
 
 def names(cell, client, options):
-    """A file for each byte, up and down again; what is lost must be lost directly, too."""
+    """Moves a file for each byte that a name may contain, up and down.
+
+    A name that is lost through the pair must also be lost directly.
+    """
     values = QUICK_BYTES if options.quick else BYTES
     wanted = {b"n" + bytes([byte]) + b"m": b"%d" % byte for byte in values}
     os.mkdir(cell.here("tree"))
@@ -171,7 +177,7 @@ def names(cell, client, options):
 
 
 def lost(folder, wanted):
-    """Bytes in hexadecimal, with ranges."""
+    """Returns the bytes whose files are missing or different, in hexadecimal and with ranges."""
     values = []
     for name, text in wanted.items():
         try:
@@ -190,7 +196,7 @@ def lost(folder, wanted):
 
 
 def large(cell, client, options):
-    """The end of a file beyond 4 GiB, resumed; nothing before it is moved."""
+    """Resumes a file beyond 4 GiB near its end, in both directions, and checks its last bytes."""
     make_file(cell.path_of_tail, LARGE_TAIL)
     make_large(cell.here("large"), cell.path_of_tail)
     there, got = cell.server.file("large"), cell.got("large")
@@ -224,7 +230,7 @@ OPERATIONS = {"put": put, "get": get, "list": listing, "resume": resume, "rename
 
 
 class Place:
-    """The servers that can be had, and for each a listener if the program has `[[ssh]]`."""
+    """The available servers, and a listener for each server if the program has `[[ssh]]`."""
 
     def __init__(self, world):
         self.servers, self.missing, self.ports = {}, {}, {}
@@ -250,7 +256,10 @@ def place(world):
 
 @pytest.fixture(scope="module")
 def table(options):
-    """Verdict, and why it is not yes, by client, server and operation; written at the end."""
+    """Yields a dictionary of the verdict and the reason of a failure, by client, server and operation.
+
+    Writes it at the end.
+    """
     table = {}
     yield table
     lines = lines_of(table)
@@ -263,7 +272,7 @@ def table(options):
 
 
 def attempt(cell, client, operation, options):
-    """Returns why it failed, or None."""
+    """Tries an operation. Returns the reason of a failure, or None."""
     cell.path_of_tail = cell.world.path("tail")
     cell.fresh()
     try:
@@ -273,7 +282,7 @@ def attempt(cell, client, operation, options):
     except subprocess.TimeoutExpired:
         return f"does not end within {cell.timeout} s"
     finally:
-        # Sparse, and still 4 GiB to those who read it.
+        # These files are sparse, but a program that reads one gets 4 GiB.
         for name in ("large",):
             for path in (cell.here(name), cell.got(name), cell.server.file(name)):
                 if os.path.exists(path):
@@ -303,7 +312,7 @@ def test_a_client_does_through_the_pair_what_it_does_directly(world, place, tabl
         verdict = "yes"
         if why is not None:
             direct = directly()
-            # Other names may be lost through the pair.
+            # For `names`, both attempts must lose the same names.
             is_same = direct == why or operation != "names" and direct is not None
             verdict = "not directly either" if is_same else "no"
             why = f"{why}; directly: {direct}" if direct is not None and direct != why else why
@@ -337,7 +346,7 @@ def test_a_file_beyond_4_gib_arrives_whole_up_and_down(world, place, options, cl
 
 
 def lines_of(table):
-    """The table, client by server, and the list of what failed."""
+    """Returns the table of clients and servers, and the list of failures."""
     clients = [client for client in CLIENTS if any(key[0] == client for key in table)]
     used = [server for server in SERVERS if any(key[1] == server for key in table)]
 

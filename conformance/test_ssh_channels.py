@@ -1,7 +1,9 @@
-"""Many channels, much data and hostile clients at an `[[ssh]]` listener: channels whose reader has stopped, data in both directions at
-once, new keys in the middle, a thousand idle sessions, and clients that send garbage.
+"""Many channels, much data and hostile clients at an `[[ssh]]` listener.
 
-A program without `[[ssh]]` runs what needs no gateway directly.
+The tests use channels whose reader has stopped, data in both directions at once, new keys during a transfer, and a
+thousand idle sessions. Hostile clients send garbage.
+
+If the program lacks `[[ssh]]`, the tests that need no gateway run directly.
 """
 
 import contextlib
@@ -30,8 +32,8 @@ PORT, REKEYING_PORT, MANY_PORT = 2321, 2322, 2323
 REKEYING_SERVER_PORT = 2242
 BOTH_WAYS = 200_000_000
 REKEYED = 50_000_000
-# Bytes that flow beside a stopped channel. KiB by which a gateway may grow for the stopped channel; 130 to 145 MB were
-# measured, with the receive window of the stream.
+# Bytes that flow beside a stopped channel, and the KiB by which a gateway may grow for the stopped channel. The
+# measured growth was 130 to 145 MB, with the receive window of the stream.
 BESIDE, KEPT_MAX_KIB = 30_000_000, 256 * 1024
 IDLE, WARM, IDLE_MAX_KIB = 1000, 20, 512
 CONNECTIONS, GARBAGE_MAX_KIB = 300, 48 * 1024
@@ -39,7 +41,7 @@ TIMEOUT_S = 60
 
 
 class Place:
-    """The servers, and a listener for each if the program has `[[ssh]]`."""
+    """The servers, and a listener for each server if the program has `[[ssh]]`."""
 
     def __init__(self, world):
         self.world = world
@@ -75,7 +77,7 @@ class Place:
 
     @contextlib.contextmanager
     def session(self, port):
-        """A session by paramiko, logged in."""
+        """Yields a paramiko session that is logged in."""
         transport = paramiko.Transport(self.dial(port))
         try:
             transport.start_client(timeout=TIMEOUT_S)
@@ -149,7 +151,7 @@ def test_a_channel_whose_server_stops_reading_does_not_stop_another(place):
 
 
 def through_cat(cell, *more):
-    """Sends a file through `cat` at the server and back at the same time; returns the seconds."""
+    """Sends a file through `cat` at the server and back at the same time. Returns the seconds that this took."""
     begun = time.monotonic()
     cell.run("bash", "-c", 'source=$1 target=$2; shift 2; exec "$@" cat < "$source" > "$target"', "bash", cell.here("sent"),
              cell.got("sent"), "ssh", *ssh_options(cell, "-p"), *more, f"{cell.user}@{cell.host}")
@@ -203,7 +205,7 @@ def test_the_exit_status_of_a_command_is_the_clients(place, status):
 def test_a_signal_that_ends_a_command_is_reported(place):
     with place.session(PORT) as transport:
         channel = command(transport, "kill -TERM $$")
-        # paramiko returns -1 where there is no exit status.
+        # paramiko returns -1 if there is no exit status.
         assert channel.recv_exit_status() == -1
 
 
@@ -252,7 +254,7 @@ def test_port_forwarding_is_refused_with_a_reason(place):
         assert refused.value.code == 1, "administratively prohibited"
         with pytest.raises(paramiko.SSHException):
             transport.request_port_forward("", 0)
-        # The session goes on.
+        # The session continues to work.
         receive(command(transport, "head -c 100 /dev/zero"), 100)
 
 
@@ -272,7 +274,7 @@ def test_git_clones_and_pushes(place):
 def test_a_thousand_idle_sessions_are_small_and_answer(world, place, options):
     raise_open_files()
     count = IDLE // 10 if options.quick else IDLE
-    # A gateway that has had less is the measure.
+    # The test compares with restarted gateways, whose memory has not grown in earlier tests.
     place.start_pair()
     host, port = place.where(MANY_PORT)
 
@@ -309,11 +311,11 @@ def test_a_thousand_idle_sessions_are_small_and_answer(world, place, options):
         world.wait(lambda: world.status("a")["sessions_open"] == 0, "all sessions end", 30)
 
 
-# Garbage.
+# Garbage before and after the log-in.
 
 
 def kexinit():
-    """A KEXINIT that offers nothing."""
+    """Returns a KEXINIT message that offers no algorithms."""
     payload = bytes([20]) + bytes(16) + b"".join(struct.pack(">I", 0) for _ in range(10)) + bytes(5)
     padding = 16 - (len(payload) + 5) % 8
     return struct.pack(">IB", len(payload) + padding + 1, padding) + payload + bytes(padding)
@@ -391,7 +393,7 @@ def test_garbage_in_sftp_harms_nobody(place, kind):
 
 
 def work_goes_on(place, before):
-    """A client logs in and runs a command; the gateways have not grown much."""
+    """Checks that a client can log in and run a command, and that the gateways have hardly grown."""
     begun = time.monotonic()
     with place.session(PORT) as transport:
         receive(command(transport, "head -c 100000 /dev/zero"), 100_000)

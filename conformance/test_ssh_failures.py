@@ -1,7 +1,9 @@
-"""What SFTP clients report when an upload or a download does not succeed: requests that the server refuses late, a full disk, a
-link that is cut, and gateways and servers that are killed.
+"""Exit statuses of SFTP clients after uploads and downloads that fail.
 
-With `early = "held"` no client exits with 0 for a file that is not whole, and none succeeds through the pair where it fails
+The faults are requests that the server refuses late, a full disk, an outage of the link, and killed gateways and
+servers.
+
+With `early = "held"`, no client exits with 0 if the file is incomplete. No client succeeds through the pair if it fails
 directly. The table of exit statuses is in target/conformance-ssh-failures.md.
 """
 
@@ -30,7 +32,7 @@ RTT_S = 0.1
 PORT, FULL_PORT, FULL_SERVER_PORT = 2311, 2312, 2232
 SIZE, CUT_SIZE, FULL_SIZE, FULL_TMPFS = 8_000_000, 30_000_000, 8_000_000, "4m"
 OUTAGE_S = 5
-# A client that is cut off ends within this time after the gateway or the server has returned.
+# A client whose transfer is cut ends within this time after the restart of the gateway or the server.
 END_MAX_S = 60
 LATE = {"WRITEs fail from the middle on": {"fail_writes_from": SIZE // 2},
         "one WRITE fails in the middle": {"fail_write_at": SIZE // 2}, "last WRITE fails": {"fail_write_at": SIZE - 1},
@@ -41,7 +43,7 @@ CUTS = ["no packets for 5 s", "near gateway killed", "far gateway killed", "serv
 
 
 class FullServer(ssh_servers.SshServer):
-    """OpenSSH with a folder on a small tmpfs, which lies in the mount namespace of the server."""
+    """OpenSSH with a folder on a small tmpfs, which is in the mount namespace of the server."""
 
     def __init__(self, world, server):
         super().__init__(server.name, server.port, server.home, server.host_key, os.path.join(server.folder, "full"))
@@ -56,7 +58,7 @@ class FullServer(ssh_servers.SshServer):
 
 
 class Place:
-    """The server with faults and the server with the full disk, and their listeners."""
+    """A server with faults, a server with a full disk, and their listeners."""
 
     def __init__(self, world):
         self.world = world
@@ -79,7 +81,7 @@ class Place:
         ssh_servers.start_asyncssh(self.world, "failing", lenient=True)
 
     def cell(self, server, port):
-        """A cell through the pair, or a direct one if there is none."""
+        """Returns a cell that connects through the pair, or a direct cell if there is no pair."""
         return Cell(self.world, server, "127.0.0.1", port, 120) if self.has_gateways else self.direct(server)
 
     def direct(self, server):
@@ -88,7 +90,10 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(world):
-    """Fails unless the gateways answer WRITEs early: the tests would prove nothing."""
+    """Starts the servers and the pair.
+
+    Fails if the gateways do not answer WRITEs early, because the tests would then prove nothing.
+    """
     place = Place(world)
     if place.has_gateways:
         require_early_replies(world, place)
@@ -97,7 +102,7 @@ def place(world):
 
 @pytest.fixture(scope="module")
 def table():
-    """Results through the pair and directly, by what fails and by client; written at the end."""
+    """Yields the outcomes through the pair and directly, by fault and client. Writes them at the end."""
     table = {}
     yield table
     clients = [client for client in CLIENTS if any(key[1] == client for key in table)]
@@ -108,7 +113,7 @@ def table():
 
 
 class Outcome:
-    """How a client has ended: its exit status, and whether the file is whole."""
+    """A client's exit status, and whether the file is complete."""
 
     def __init__(self, cell, source, target, hung=False):
         self.status = None if hung else cell.status
@@ -131,7 +136,10 @@ def skip_missing(client, options, quick=QUICK_CLIENTS):
 
 
 def require_control(place, table, client, move):
-    """Requires that the client succeeds through the pair if nothing fails: else its failures prove nothing."""
+    """Requires that the client succeeds through the pair without a fault.
+
+    Otherwise its failures with a fault prove nothing.
+    """
     if not place.has_gateways:
         return
     key = client, move.__name__
@@ -175,7 +183,8 @@ def test_an_upload_that_the_server_refuses_late_fails(world, place, table, optio
     assert through.status is not None, f"hangs; directly: {direct}"
     assert not through.lies, f"exit status 0 for a file that is not whole; directly: {direct}; {through.said[-300:]}"
     assert through.status != 0 or direct.status == 0, f"exit status 0 through the pair; directly: {direct}"
-    # OpenSSH forgets a WRITE that failed if the next one succeeds; through the pair it may fail, since the handle has.
+    # OpenSSH ignores a failed WRITE if the next WRITE succeeds. Through the pair the upload may then fail, because the
+    # failure applies to the handle.
     assert through.status == 0 or direct.status != 0 or direct.lies, (
         f"exit status {through.status}, 0 directly: {through.said[-300:]}")
 
@@ -221,12 +230,12 @@ def test_an_upload_to_a_full_disk_fails(world, place, table, options, client):
     assert outcome.status is not None, f"hangs; directly: {direct}"
 
 
-# Faults of the destination of `scp -3`. Its source is OpenSSH.
+# Faults of the destination of `scp -3`. The source is OpenSSH.
 BETWEEN_FAULTS = {name: faults for name, faults in LATE.items() if name != "FSETSTAT fails"}
 
 
 def copy_between(source, target, size):
-    """`scp -3`: the client reads a file from one server and writes it to another."""
+    """Copies with `scp -3`: the client reads a file from one server and writes it to another. Returns the outcome."""
     source.fresh()
     target.fresh()
     made, copy = source.server.file("between"), target.server.file("between")
@@ -243,7 +252,7 @@ def copy_between(source, target, size):
 def test_a_copy_between_servers_is_whole_or_fails(world, place, table, options, fault):
     is_full = fault == "disk full"
     servers = [(place.server, PORT), (place.full, FULL_PORT)] if is_full else [(place.full, FULL_PORT), (place.server, PORT)]
-    # The small disk has room for this size.
+    # The small disk must have room for the source file.
     size = FULL_SIZE if is_full else FULL_SIZE // 4
     faults = {name: value // 4 if name.startswith("fail_write") else value
               for name, value in BETWEEN_FAULTS.get(fault, {}).items()}
@@ -288,13 +297,13 @@ class RawSftp:
         self.transport.close()
 
     def send(self, kind, *fields):
-        """A packet; numbers have 32 bits, bytes are a string."""
+        """Sends a packet. A number becomes a field of 32 bits, and bytes become a string."""
         body = bytes([kind]) + b"".join(
             struct.pack(">I", field) if isinstance(field, int) else struct.pack(">I", len(field)) + field for field in fields)
         self.channel.sendall(struct.pack(">I", len(body)) + body)
 
     def reply(self):
-        """Type, request and the rest."""
+        """Returns the type, the request number and the other bytes of the next packet."""
         while len(self.left) < 4 or len(self.left) < 4 + struct.unpack(">I", self.left[:4])[0]:
             more = self.channel.recv(65536)
             assert more, "the session ends"
@@ -309,7 +318,7 @@ class RawSftp:
         return request, struct.unpack(">I", rest[:4])[0]
 
     def open(self, path):
-        """Opens a file for writing, and returns its handle."""
+        """Opens a file for writing. Returns its handle."""
         self.send(3, 1, os.fsencode(path), 2 | 8 | 16, 0)
         kind, _, rest = self.reply()
         assert kind == 102, f"OPEN is answered by packet {kind}"
@@ -324,7 +333,10 @@ class RawSftp:
 
 
 def require_early_replies(world, place):
-    """Requires that all WRITEs but the newest are answered before the server can have answered, and CLOSE is not."""
+    """Requires that the gateways answer all WRITEs except the newest before the server can answer.
+
+    The answers to the newest WRITE and to CLOSE must wait for the server.
+    """
     ssh_servers.set_faults(world, "failing")
     with RawSftp(world, "127.0.0.1", PORT) as sftp:
         handle = sftp.open(os.path.join(place.server.folder, "early"))
@@ -343,7 +355,10 @@ def require_early_replies(world, place):
 @pytest.mark.parametrize("pause_ms", [0, 10], ids=["at once", "with pauses"])
 @pytest.mark.parametrize("at", [0, 10, 50, 98, 99])
 def test_a_write_that_fails_fails_the_newest_and_close(world, place, at, pause_ms):
-    """One of a hundred WRITEs fails. A WRITE that was answered early is reported by a later one and by CLOSE."""
+    """One of a hundred WRITEs fails.
+
+    If the gateway confirmed this WRITE early, a later WRITE and CLOSE report the failure.
+    """
     if not place.has_gateways:
         pytest.skip("there are no gateways")
     count, size = 100, 32768
@@ -368,7 +383,7 @@ def test_a_write_that_fails_fails_the_newest_and_close(world, place, at, pause_m
 
 
 class Moving:
-    """A transfer by a client in a thread: a fifth of the file has arrived."""
+    """A transfer by a client in a thread. A fifth of the file has arrived."""
 
     def __init__(self, world, cell, client, is_upload):
         self.cell, self.hung = cell, False
@@ -387,10 +402,10 @@ class Moving:
 
         self.thread = threading.Thread(target=move)
         self.thread.start()
-        # rsync and rclone give the file its name at the end.
+        # rsync and rclone give the file its final name at the end.
         arrived = lambda: sum(entry.stat().st_size for entry in os.scandir(folder))
         world.wait(lambda: not self.thread.is_alive() or arrived() > CUT_SIZE // 5, "a fifth of the transfer", 60)
-        assert self.thread.is_alive(), f"it must be hit while under way: {cell.status}, {cell.said[-300:]}"
+        assert self.thread.is_alive(), f"the transfer ended before the fault: {cell.status}, {cell.said[-300:]}"
 
     def outcome(self):
         self.thread.join()
@@ -398,7 +413,7 @@ class Moving:
 
 
 def cut(world, place, what):
-    """Disturbs a transfer; what was killed is started again after a second."""
+    """Disturbs a transfer. Starts a killed process again after one second."""
     if what == "no packets for 5 s":
         world.wan("set", "--outage", "on")
         time.sleep(OUTAGE_S)
@@ -443,4 +458,4 @@ def test_a_transfer_that_is_cut_fails_or_is_whole(world, place, table, options, 
     assert not outcome.lies, f"exit status 0 for a file that is not whole: {outcome.said[-300:]}"
     assert outcome.status is not None and took <= END_MAX_S, f"does not end within {END_MAX_S} s"
     if what == CUTS[0]:
-        assert outcome.status == 0 and outcome.is_whole, f"a pause ends no transfer: {outcome}; {outcome.said[-300:]}"
+        assert outcome.status == 0 and outcome.is_whole, f"a pause ended the transfer: {outcome}; {outcome.said[-300:]}"

@@ -1,8 +1,10 @@
-"""Ways to log in through an `[[ssh]]` listener, and what users read when a log-in fails.
+"""Log-ins through an `[[ssh]]` listener, and the messages that users read if a log-in fails.
 
-Passwords, questions and keys that are right and wrong, forwarded agents, keys and certificates of the far gateway; host keys that
-are unknown and changed; servers and links that are down. What the client printed is in target/conformance-ssh-logins.md. A program
-without `[[ssh]]` runs directly what needs no gateway.
+The tests use right and wrong passwords, answers and keys, forwarded agents, and keys and certificates of the far
+gateway. They also use unknown and changed host keys, and servers and links that are down.
+
+The output of the client is in target/conformance-ssh-logins.md. If the program lacks `[[ssh]]`, the tests that need no
+gateway run directly.
 """
 
 import os
@@ -20,7 +22,7 @@ from ssh_servers import CODE, PASSWORD
 from world import ADDRESS_B, NOBODY, ROOT, Path
 
 PATH = Path("300 Mbit/s", "20ms", "0%")
-# Listeners, by what they are for.
+# Ports of the listeners, by purpose.
 PORTS = {name: 2331 + number for number, name in enumerate([
     "OpenSSH", "PAM", "asyncssh", "dropbear", "ProFTPD", "agent", "key", "certificate", "changed", "unknown", "nobody", "forbidden",
     "choice", "sftp only"])}
@@ -30,7 +32,7 @@ HOST_KEY_CHECKS = ["-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=INFO"
 
 
 class Place:
-    """Servers, keys and listeners. The user's known key may log in at the servers, the stranger's may not."""
+    """Servers, keys and listeners. The servers accept the user's known keys, and refuse the stranger's key."""
 
     def __init__(self, world):
         self.world = world
@@ -99,7 +101,7 @@ def place(world):
 
 @pytest.fixture(scope="module")
 def read():
-    """What users read, by case; written at the end."""
+    """Yields a dictionary of the client's exit status and output, by case. Writes it at the end."""
     read = {}
     yield read
     with open(os.path.join(ROOT, "target", "conformance-ssh-logins.md"), "w") as file:
@@ -108,14 +110,17 @@ def read():
 
 
 def log_in(cell, read, case, *more, answers=None, agent=None, command="echo in", user=None, program="ssh"):
-    """Runs a command by OpenSSH; questions are answered by their first words. Returns what the user reads."""
+    """Runs a command with OpenSSH. Returns the output that the user reads.
+
+    The keys of `answers` are parts of questions, and the values are the answers to these questions.
+    """
     answers = {"": PASSWORD} if answers is None else answers
     script = os.path.join(cell.home, "answers")
     with open(script, "w") as file:
         cases = "".join(f"*{shlex.quote(question)}*) echo {shlex.quote(answer)};; " for question, answer in answers.items())
         file.write(f'#!/bin/sh\necho "asked: $1" >> {shlex.quote(cell.home)}/asked\ncase "$1" in {cases} esac\n')
     os.chmod(script, 0o700)
-    # OpenSSH takes the first of several values.
+    # OpenSSH uses the first of several values of an option.
     options = [*more, "-F", "none", "-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={cell.home}/known_hosts",
                *HOST_KEY_CHECKS, "-o", "NumberOfPasswordPrompts=1", "-o", "IdentityFile=none", "-p", str(cell.port)]
     done = cell.world.run(
@@ -326,7 +331,7 @@ def test_the_first_host_key_is_trusted_only_if_configured(place, read):
         assert cell.status == 0, said
         with open(place.world.path("far.known_hosts")) as file:
             assert server.known_host().split()[2] in file.read()
-        # Another key at the same place is not the first one.
+        # The far gateway must refuse another host key of the same server.
         place.world.stop("unknown")
         other = ssh_servers.make_host_key(place.world, "other")
         ssh_servers.start_asyncssh(place.world, "unknown", server.port, host_key=other)

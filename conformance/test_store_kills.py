@@ -1,8 +1,10 @@
-"""Gateways with chunk stores that are killed in the midst of transfers, and begin again with what their stores have.
+"""Gateways with chunk stores that are killed during transfers, and restart with their stores.
 
-Files repeat each other, so most of what crosses the WAN are references to chunks. In each round a transfer begins, one of the gateways is
-killed at some moment and starts again on the same store, and the transfer is repeated. What curl or the server calls a success is
-whole; the repeated transfer is one. At the end both stores are verified. LONGHAUL_SEED has the moments and the files be others.
+Files share blocks, so the gateways send most of their chunks as references. In each round a transfer begins, and one of
+the gateways is killed at a random moment. The gateway restarts with the same store, and the transfer is repeated.
+
+If curl or the server reports success, the file is complete. The repeated transfer succeeds. At the end both stores are
+verified. The variable LONGHAUL_SEED selects other moments and files.
 """
 
 import json
@@ -22,16 +24,17 @@ from world import NEAR_PORT, Path
 PATH = Path(rate="200 Mbit/s", rtt="20ms", loss="0.1%")
 SEED = int(os.environ.get("LONGHAUL_SEED", 20261127))
 KILLS, KILLS_QUICK = 20, 4
-# What a round moves: blocks that occur again and again, some new ones, and a run of zeros.
+# The file of a round: blocks that occur repeatedly, some new blocks, and a run of zeros.
 BLOCKS, BLOCK_BYTES = 160, 100_000
 ZEROS = 2_000_000
-# Most rounds are slow, by curl, so that their midst is long: four seconds, of which a download is in buffers for the last two. The
-# others are as fast as the path and have much that is new, so that a store is killed while it writes.
+# In most rounds, curl limits the rate, and a transfer takes four seconds. During the last two seconds, a download is in
+# buffers. The other rounds use the full rate of the path and many new blocks, so that a store is killed while it
+# writes.
 PACES = {
     "slow": {"rate": "4M", "new_share": 0.2, "moment_max_s": 1.5},
     "fast": {"rate": "1G", "new_share": 0.9, "moment_max_s": 0.4},
 }
-# A gateway that is gone is noticed by then, or when it is back.
+# The peer detects a killed gateway within this time, or when the gateway restarts.
 PATIENCE_S = 60
 
 URL = f"ftp://127.0.0.1:{NEAR_PORT}/files"
@@ -40,7 +43,7 @@ pytestmark = pytest.mark.needs("curl")
 
 
 class Contents:
-    """Files of a pool of blocks, which grows."""
+    """Files that consist of blocks from a growing pool."""
 
     def __init__(self, dice):
         self.dice, self.blocks = dice, [dice.randbytes(BLOCK_BYTES) for _ in range(BLOCKS // 2)]
@@ -50,7 +53,7 @@ class Contents:
         for _ in range(BLOCKS):
             if self.dice.random() < new_share:
                 self.blocks.append(self.dice.randbytes(BLOCK_BYTES))
-            # New ones soon come again, too; not all begin where a chunk does.
+            # New blocks also recur soon. Some blocks do not begin at a chunk boundary.
             block = self.dice.choice([self.blocks[-1], self.dice.choice(self.blocks)])
             parts.append(block[self.dice.randrange(3) * 1000:])
         parts.insert(self.dice.randrange(BLOCKS), bytes(ZEROS))
@@ -58,7 +61,7 @@ class Contents:
 
 
 class Round:
-    """One file that is moved, up or down, as often as it takes."""
+    """One file that moves up or down, several times if necessary."""
 
     def __init__(self, world, vsftpd, name, data, is_upload, rate="1G"):
         self.world, self.data, self.is_upload = world, data, is_upload
@@ -75,17 +78,21 @@ class Round:
         return subprocess.Popen(self.world.inside("a", *self.command), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def end(self, process):
-        """Whether curl calls it a success; then it must be one."""
+        """Waits for a transfer.
+
+        Returns whether curl reports success, and curl's output. After a success, the file must be complete.
+        """
         said, _ = process.communicate(timeout=2 * PATIENCE_S)
         if process.returncode == 0:
-            assert self.arrived() == self.data, f"curl is content with {len(self.arrived())} of {len(self.data)} bytes, or others"
+            assert self.arrived() == self.data, (
+                f"curl reports success for {len(self.arrived())} of {len(self.data)} bytes, or for other contents")
         return process.returncode == 0, said.strip()
 
     def arrived(self):
         return content(self.arrives) if os.path.exists(self.arrives) else b""
 
     def has_begun(self, process):
-        """A condition: something has arrived, or it is over."""
+        """Returns a condition: some bytes have arrived, or the transfer has ended."""
         return lambda: process.poll() is not None or len(self.arrived()) > 0
 
     def forget(self):
@@ -95,7 +102,7 @@ class Round:
 
 
 class Saved:
-    """What deduplication has saved at the near gateway, whose counters begin anew whenever it does."""
+    """Bytes that deduplication saved at the near gateway. A restart of the gateway resets its counters."""
 
     def __init__(self, world):
         self.world, self.before = world, 0
@@ -104,7 +111,7 @@ class Saved:
         return self.world.status("a")["optimiser"]["deduplication_saved_bytes"]
 
     def keep(self):
-        """The gateway is about to be killed."""
+        """Keeps the count of a gateway that the test is about to kill."""
         self.before += self.now()
 
     def all(self):
@@ -113,7 +120,7 @@ class Saved:
 
 @pytest.fixture
 def pair(world, vsftpd):
-    """Two gateways with empty stores."""
+    """Starts two gateways with empty stores."""
     for site in "ba":
         folder = world.path(f"store-{site}")
         shutil.rmtree(folder, ignore_errors=True)
@@ -125,7 +132,10 @@ def pair(world, vsftpd):
 
 
 def begin_anew(world, sites):
-    """Kills gateways, starts them again, and waits for their new link. The other one may believe in the old link until then."""
+    """Kills gateways, starts them again, and waits for their new link.
+
+    Until then, the peer may treat the old link as up.
+    """
     for site in sites:
         world.kill(f"gateway-{site}")
     for site in sites:
@@ -136,14 +146,14 @@ def begin_anew(world, sites):
 
 
 def verify(world, site):
-    """What `store verify` tells of each store of a site, and its exit code."""
+    """Returns the report of `store verify` on each store of a site, the exit code and the error output."""
     done = world.run(world.longhaul, "store", "verify", "--json", "--config", world.path(f"{site}.toml"), site=site, capture_output=True,
                      text=True)
     return json.loads(done.stdout)["stores"], done.returncode, done.stderr
 
 
 def has_all(world, site, count):
-    """Whether the store of a site has so many bytes on its disk, and nothing that waits."""
+    """Returns whether the site's stores have more than `count` bytes on disk, and do not change."""
     before = world.status(site)["stores"]
     time.sleep(0.3)
     after = world.status(site)["stores"]
@@ -161,7 +171,7 @@ def test_what_the_stores_have_outlives_a_kill_of_both(world, vsftpd, pair):
         for site in "ab":
             world.wait(lambda site=site, count=stored_bytes: has_all(world, site, count), f"the chunks on the disk of gateway {site}")
         begin_anew(world, "ab")
-        # The server is known anew by a first upload.
+        # The first transfer makes the server known to the restarted gateways. Only the second transfer counts.
         for _ in range(2):
             before = Saved(world).now()
             succeeded, said = one.end(one.start())
@@ -178,7 +188,7 @@ def test_what_arrives_is_whole_whichever_gateway_is_killed(world, vsftpd, pair, 
     contents, saved, sizes_bytes = Contents(dice), Saved(world), {}
     cut = dict.fromkeys(["upload", "download"], 0)
     for number in range(kills):
-        # Each way with each gateway.
+        # The rounds combine both directions with both gateways.
         way, site = ["upload", "download"][number % 2], "ab"[number // 2 % 2]
         pace = PACES["fast" if number % 3 == 2 else "slow"]
         moment_s = dice.uniform(0, pace["moment_max_s"])
@@ -193,7 +203,7 @@ def test_what_arrives_is_whole_whichever_gateway_is_killed(world, vsftpd, pair, 
         is_hit = process.poll() is None
         begin_anew(world, site)
         succeeded, said = one.end(process)
-        assert succeeded or is_hit, f"{told}: nothing was killed in its midst, and yet: {said}"
+        assert succeeded or is_hit, f"{told}: the transfer ended before the kill, but failed: {said}"
         cut[way] += not succeeded
         succeeded, said = one.end(one.start())
         assert succeeded, f"{told}: repeated, {said}"
@@ -203,7 +213,7 @@ def test_what_arrives_is_whole_whichever_gateway_is_killed(world, vsftpd, pair, 
     with capsys.disabled():
         print(f"\n  {kills} kills, {cut['upload']} uploads and {cut['download']} downloads broken; "
               f"deduplication saved {total / 1e6:.0f} MB", flush=True)
-    assert sum(cut.values()) >= kills // 2, f"seed {SEED}: transfers must be hit in their midst: {cut}"
+    assert sum(cut.values()) >= kills // 2, f"seed {SEED}: too few transfers were cut: {cut}"
     assert total > 0, "the stores must be in use"
     taken = uploads(world)
     assert len(taken) >= kills // 2 and all(count == sizes_bytes[name] for name, count in taken), f"seed {SEED}: {taken}, {sizes_bytes}"
@@ -211,14 +221,14 @@ def test_what_arrives_is_whole_whichever_gateway_is_killed(world, vsftpd, pair, 
 
 
 def uploads(world):
-    """Names and bytes of the uploads that the server takes for whole."""
+    """Returns the names and bytes of the uploads that the server reports as complete."""
     lines = [line for line in servers.transfers(world) if "OK UPLOAD" in line]
     found = [re.search(r'/files/(upload-\d+)", (\d+) bytes', line) for line in lines]
     return [(one[1], int(one[2])) for one in found if one]
 
 
 def assert_sound(world):
-    """No store is damaged, and no gateway has panicked."""
+    """Checks that no store is damaged, and that no gateway has panicked."""
     for site in "ab":
         stores, code, said = verify(world, site)
         assert stores and all(store["chunks"] > 0 for store in stores), (site, stores)

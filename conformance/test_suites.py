@@ -1,7 +1,9 @@
-"""Outside suites through a pair of gateways: a test that passes directly passes through the pair in strict and in
-fast mode, or it is known why not (`deviations`).
+"""Third-party test suites through a pair of gateways.
 
-`--write` puts the counts and the deviations into docs/results/suites.md.
+A test that passes directly must also pass through the pair in strict and in fast mode. `deviations` contains the known
+exceptions and their reasons.
+
+`--write` writes the counts and the deviations into docs/results/suites.md.
 """
 
 import functools
@@ -18,7 +20,7 @@ from world import Missing, Path
 
 PATH = Path("1 Gbit/s", "0ms", "0%")
 
-# Suite and its name, whether clients log in first, whether with TLS.
+# The suite, its title, whether clients log in first, and whether they use TLS.
 RUNS = {
     "test_ftplib": ("test_ftplib", "CPython 3.11 `test_ftplib`", False, False),
     "test_ftplib logged in": ("test_ftplib", "`test_ftplib`, logged in first", True, False),
@@ -27,13 +29,13 @@ RUNS = {
     "test_functional_ssl": ("test_functional_ssl", f"pyftpdlib {PYFTPDLIB} `test_functional_ssl`", False,
                             True),
 }
-# Where the known faults show.
+# The run in which the known faults appear.
 FAULTS_RUN = "test_functional"
 WAYS = {"directly": (suites.SERVER, suites.SERVER), **suites.NEAR_PORTS}
 
 
 class Table:
-    """What became of each test, by run and way; a run is made when it is first asked for."""
+    """The verdicts of each test, by run and way. A run starts when its verdicts are first requested."""
 
     def __init__(self, world, sources):
         self.world, self.sources, self.verdicts = world, sources, {}
@@ -47,7 +49,7 @@ class Table:
         return self.verdicts[run, way]
 
     def deviations(self, run, way):
-        """What passes directly only: the last line of what went wrong, by name."""
+        """Returns the tests that pass only directly. The values are the first lines of their errors."""
         through = self.of(run, way)
         return {name: through[name][1].partition("\n")[0]
                 for name, (verdict, *_) in self.of(run, "directly").items()
@@ -57,7 +59,7 @@ class Table:
 @pytest.fixture(scope="module")
 def table(world, options):
     try:
-        # The suites write into their folders.
+        # The suites write into their folders, so they run in a copy.
         sources = shutil.copytree(suites.unpack(), world.path("sources"))
     except Missing as missing:
         pytest.skip(str(missing))
@@ -78,7 +80,7 @@ def test_what_passes_directly_passes_through_the_pair_or_is_known(table, run, wa
     assert not unknown
 
 
-# Not strict: one of the faults comes and goes. The run counts an expected failure as skipped.
+# The mark is not strict, because one of the faults is intermittent. The run counts an expected failure as skipped.
 @pytest.mark.xfail(reason="a known fault, not mended yet", strict=False)
 @pytest.mark.parametrize("way", suites.NEAR_PORTS)
 @pytest.mark.parametrize("fault", deviations.FAULTS)

@@ -1,7 +1,10 @@
-"""Transparent listener: curl and lftp go to the server's own address, and know of no gateway.
+"""A transparent listener: curl and lftp connect to the server's own address, without any setting for a gateway.
 
-Accelerated, active and passive; with the far gateway killed they pass directly within a second; the near
-gateway killed is in nobody's way, and leaves nothing after its next start or the command for that.
+The gateways accelerate active and passive transfers. If the far gateway is killed, clients connect directly to the
+server within a second.
+
+A killed near gateway blocks no client. Its next start replaces its rules, and `gateway remove-interception` removes
+them.
 """
 
 import json
@@ -17,7 +20,7 @@ from world import ADDRESS_B, CLIENT
 
 URL = f"ftp://{ADDRESS_B}/files"
 TABLE, MARK = "longhaul_2125", "0x4c48084d"
-# Longer than a connection takes when nothing is wrong: a round trip for itself, one for the greeting.
+# A connection without a fault takes less: one round trip for the connection and one for the greeting.
 PATIENCE_S = 1.0
 SIZE, SMALL_SIZE = 50_000_000, 1_000_000
 
@@ -34,13 +37,13 @@ pytestmark = pytest.mark.needs("curl", "lftp", "nft")
 
 @pytest.fixture(scope="module", autouse=True)
 def network(world, vsftpd):
-    """A client in a site c behind site a, which passes packets on to site b."""
+    """Adds a client in a site c behind site a. Site a forwards its packets to site b."""
     world.add_client()
 
 
 @pytest.fixture
 def pair(world, vsftpd):
-    """Both gateways, with interception in place."""
+    """Starts both gateways, and waits for the interception."""
     world.gateway("b")
     start_near(world)
     yield
@@ -82,7 +85,7 @@ def lftp(world, script):
 
 
 def greeting_s(world):
-    """Seconds from the begin of a connection to the server's first word."""
+    """Returns the seconds from the start of a connection to the server's greeting."""
     begun = time.monotonic()
     with talk.Client(world, ADDRESS_B, 21, site="c", timeout=10) as client:
         assert client.greeting.code == 220
@@ -90,7 +93,7 @@ def greeting_s(world):
 
 
 def clients(world):
-    """Whom vsftpd has seen transfer something."""
+    """Returns the addresses from which vsftpd logged complete transfers."""
     return {line.split('"')[1].removeprefix("::ffff:") for line in servers.transfers(world)
             if "OK UPLOAD" in line or "OK DOWNLOAD" in line}
 
@@ -105,14 +108,14 @@ def intercepts(world):
 
 
 def installed(world):
-    """How many tables and routing rules of the listener there are."""
+    """Returns the numbers of the listener's tables and routing rules."""
     listed = world.run("ip", "-json", "rule", check=True, capture_output=True, text=True)
     marks = [rule.get("fwmark") for rule in json.loads(listed.stdout)]
     return rules(world).count(f"table inet {TABLE} "), marks.count(MARK)
 
 
 def assert_accelerated(world, count):
-    """So many transfers came by the gateways, and no others."""
+    """Checks that `count` transfers came through the gateways, and that no transfer came directly."""
     world.wait(lambda: world.status("a")["transfers_completed_total"] == count, f"{count} transfers")
     assert clients(world) == {ADDRESS_B}
 
@@ -130,7 +133,7 @@ def test_curl_is_accelerated(world, vsftpd, pair, source, verb):
 @pytest.mark.parametrize("mode", LFTP)
 def test_lftp_is_accelerated(world, vsftpd, pair, source, mode):
     back = world.path(f"back-{mode}".replace(" ", "-"))
-    # Two transfers in one session, no listing beside them.
+    # One session makes two transfers, and requests no listing.
     lftp(world, f"{LFTP[mode]}; open {ADDRESS_B}; user anonymous x; "
                 f"put {source} -o files/file; get files/file -o {back}")
     assert_accelerated(world, 2)
@@ -164,7 +167,7 @@ def test_clients_are_accelerated_again_when_the_far_gateway_is_back(world, vsftp
 def test_a_dead_near_gateway_is_in_nobodys_way(world, pair):
     world.kill("gateway-a")
     assert greeting_s(world) <= PATIENCE_S
-    assert TABLE in rules(world), "its rules are still there, and let it pass"
+    assert TABLE in rules(world), "the rules must still exist, and must let clients pass"
 
 
 def test_the_next_start_replaces_a_dead_gateways_rules(world, pair):

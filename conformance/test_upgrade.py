@@ -1,8 +1,11 @@
-"""Upgrades without a cut: the program of both gateways is replaced again and again while files move in every way.
+"""Upgrades without interruption: the programs of both gateways are replaced repeatedly while files move in every way.
 
-Near and far gateway change in turn between two builds, and have chunk stores. In each round one transfer of each kind
-begins, and lasts for several rounds. Meanwhile sessions stay open from the first round to the last, and new ones are opened all the time. At the end every hash
-agrees, no control connection was lost, every new session was answered soon, and of each gateway one process is left.
+The near gateway and the far gateway are upgraded alternately, each to the other of two builds. Both have chunk stores.
+In each round one transfer of each kind begins, and lasts for several rounds. Some sessions stay open from the first
+round to the last, and new sessions open continuously.
+
+At the end every hash agrees, no control connection was lost, and every new session was answered soon. Each gateway has
+one process left.
 """
 
 import contextlib
@@ -22,14 +25,15 @@ import talk
 from files import assert_same, make_file
 from world import ADDRESS_B, CLIENT, NEAR_PORT, Failure, Path
 
-# With a loss of 0.1 % (--loss 0.1%) two of a thousand new sessions wait for a packet that is sent again, up to 130 ms.
+# With a loss of 0.1 %, two of a thousand new sessions wait up to 130 ms for a retransmission.
 PATH = Path(rate="300 Mbit/s", rtt="20ms")
 ROUNDS, ROUNDS_QUICK = 20, 4
 ROUND_S = 3.0
-# A transfer takes 15 s: five rounds.
+# A transfer takes 15 s, which is five rounds.
 SIZE, RATE_BYTES = 1_500_000, 100_000
 ANSWER_MAX_S = 0.1
-# Time of a process without sessions: peers that have not heard of the new one may still ask it.
+# Time for which an old process without sessions may exist. Peers that have not detected the new process may still send
+# to the old process.
 END_MAX_S = 10
 
 TLS_PORT, TRANSPARENT, WEB = 2131, 2125, 2132
@@ -46,7 +50,7 @@ class Gateway:
 
     def __init__(self, world, site, builds):
         self.world, self.site, self.builds = world, site, builds
-        # Where a package has it.
+        # The program has a folder of its own, as an installed program has.
         folder = world.path(f"program-{site}")
         os.mkdir(folder)
         self.program = os.path.join(folder, "longhaul")
@@ -56,14 +60,14 @@ class Gateway:
         world.wait(lambda: world.status(site) is not None, f"gateway {site} up")
 
     def install(self):
-        """Puts the next build in the place of the present one, as a package does."""
+        """Replaces the present build by the next build, as a package does."""
         fresh = f"{self.program}.new"
         shutil.copy(self.builds[self.count % len(self.builds)], fresh)
         os.rename(fresh, self.program)
         self.count += 1
 
     def processes(self):
-        """The numbers of its processes, in the order of their start."""
+        """Returns the ids of the gateway's processes, in the order of their start."""
         found = []
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
@@ -72,7 +76,7 @@ class Gateway:
         return sorted(found, key=start_of)
 
     def upgrade(self, by_signal):
-        """Has the installed build take over; returns how long that took."""
+        """Installs the next build, and makes it take over. Returns the seconds that the takeover took."""
         self.install()
         before = self.processes()[-1]
         begun = time.monotonic()
@@ -86,7 +90,7 @@ class Gateway:
         return time.monotonic() - begun
 
     def newest(self):
-        """The process that has said that it is up."""
+        """Returns the id of the newest process that took over according to the log, or None."""
         up = [line for line in self.world.log(f"gateway-{self.site}").splitlines() if "replaced this one" in line]
         return int(up[-1].split("pid=")[1].split()[0]) if up else None
 
@@ -98,7 +102,7 @@ class Gateway:
 
 
 def start_of(pid):
-    """When a process began, in ticks of the machine."""
+    """Returns the start time of a process in clock ticks since boot, or 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return int(file.read().rsplit(")", 1)[1].split()[19])
@@ -107,7 +111,7 @@ def start_of(pid):
 
 
 class Transfer:
-    """One that is under way, slowly."""
+    """A slow transfer in progress."""
 
     def __init__(self, world, kind, number, is_upload, command, source, arrives_at, site="a", env=None):
         self.name = f"{kind} {number} {'up' if is_upload else 'down'}"
@@ -122,7 +126,7 @@ class Transfer:
 
 
 class Kinds:
-    """The ways in which a file moves: each starts a transfer."""
+    """The kinds of transfers. Each starts a transfer."""
 
     def __init__(self, world):
         self.world = world
@@ -188,12 +192,15 @@ class Kinds:
 
 
 class Prober:
-    """Opens new sessions all the time, and notes when each began and how long its first answer took."""
+    """A process that opens new sessions continuously.
+
+    It records each session's start and the time to its first reply.
+    """
 
     def __init__(self, world, site, host, port):
         self.world, self.place = world, (site, host, port)
         self.times_s, self.failures = [], []
-        # A process of its own: what the test does meanwhile must not count.
+        # The work of the test does not delay a separate process.
         parts = multiprocessing.get_context("fork")
         self.stopped, (self.results, results) = parts.Event(), parts.Pipe(duplex=False)
         self.process = parts.Process(target=self.run, args=(results,))
@@ -206,7 +213,7 @@ class Prober:
             try:
                 with talk.Client(self.world, host, port, site=site, timeout=10) as client:
                     assert client.greeting.code == 220, client.greeting
-            except Exception as error:  # noqa: BLE001: what it is, is told
+            except Exception as error:  # noqa: BLE001: the test reports it
                 self.failures.append(repr(error))
             self.times_s.append((begun, time.monotonic() - begun))
         results.send((self.times_s, self.failures))
@@ -222,8 +229,9 @@ class Prober:
 
 @pytest.fixture(scope="module")
 def network(world):
-    """A client in a site c behind site a, an FTP server and a web server in site b."""
-    # It would make a network namespace for each session, which takes the kernel longer than all else before a greeting.
+    """Starts an FTP server and a web server in site b, and adds a client in a site c behind site a."""
+    # Without these settings, vsftpd makes a network namespace for each session. This takes longer than all other work
+    # before a greeting.
     servers.start_vsftpd(world, isolate="NO", isolate_network="NO")
     world.add_client()
     world.start("web", "b", "/usr/bin/python3", "-m", "http.server", str(WEB_PORT), "--bind", ADDRESS_B, "--directory",
@@ -233,14 +241,17 @@ def network(world):
 
 @pytest.fixture(scope="module")
 def builds(world, options):
-    """Two builds: the one that is tested, and that of LONGHAUL_OTHER or of development, if there is one."""
+    """Returns two builds: the tested program, and the program in LONGHAUL_OTHER or the development build.
+
+    Returns only the tested program if the other build does not exist.
+    """
     other = os.environ.get("LONGHAUL_OTHER") or os.path.join(os.path.dirname(os.path.dirname(world.longhaul)), "debug", "longhaul")
     return [world.longhaul, other] if os.path.exists(other) else [world.longhaul]
 
 
 @pytest.fixture
 def pair(world, network, builds):
-    # Each mover that is its own gateway is a peer of its own.
+    # Each mover that is a near gateway itself is a separate peer.
     keys = [world.keygen(f"{KEY}{number}") for number in range(ROUNDS)]
     stores = {site: world.path(f"store-{site}") for site in "ab"}
     for folder in stores.values():
@@ -285,7 +296,7 @@ def test_files_move_on_through_upgrades(world, pair, options):
             begun = time.monotonic()
             for place, (kind, start) in enumerate(kinds.items()):
                 transfers.append(start(kind, number, (number + place) % 2 == 0))
-                # So many programs that start at once would hold up everything.
+                # Many programs that start at once would delay everything.
                 time.sleep(ROUND_S / 2 / len(kinds))
             gateway = [near, far][number % 2]
             moments.append(time.monotonic() - first)
@@ -304,7 +315,7 @@ def test_files_move_on_through_upgrades(world, pair, options):
             errors.append(f"{transfer.name}: {error}"[:400])
             print(errors[-1])
     processes = [len(near.processes()), len(far.processes())]
-    # Who has waited for a log-in since the beginning gets one.
+    # The session that has not logged in since the beginning can still log in.
     waiting.ask(f"USER anonymous@{ADDRESS_B}", 230, 331)
     waiting.ask("PASS x", 230, 202, 503)
     for client in [*held, waiting]:
@@ -325,7 +336,7 @@ def test_files_move_on_through_upgrades(world, pair, options):
     for site in "ab":
         status = world.status(site)
         assert status["sessions_open"] == 0
-        # The newest process has the stores of the one before, and what was known is known.
+        # The newest process has the stores of its predecessor, with their chunks.
         assert sum(one["chunks"] for one in status["stores"]) > 0, status["stores"]
     assert sum(world.status(site)["optimiser"]["deduplication_saved_bytes"] for site in "ab") > SIZE
     assert "panicked" not in world.log("gateway-a") + world.log("gateway-b")
