@@ -1,8 +1,17 @@
-"""An SSH server by the library asyncssh: passwords, keyboard-interactive, keys, commands, and SFTP whose requests fail as a
-file says: `asyncssh_server.py SETTINGS`, a JSON file.
+"""An SSH server with the library asyncssh. Its SFTP requests fail as a file of faults defines.
 
-The file of faults is read at each OPEN. Its keys: `fail_write_at` (the WRITE that covers this offset fails), `fail_writes_from`
-(WRITEs fail from this offset on), `fail_close`, `fail_fsetstat`, `write_delay_s`.
+The server supports passwords, keyboard-interactive, keys, commands and SFTP.
+
+Usage: asyncssh_server.py SETTINGS, a JSON file.
+
+The server reads the file of faults at each OPEN and each SETSTAT. The file is a JSON object with these keys:
+
+- `fail_write_at`: The WRITE that covers this offset fails.
+- `fail_writes_from`: Each WRITE that ends beyond this offset fails.
+- `fail_reads_from`: Each READ that ends beyond this offset fails.
+- `fail_close`: The CLOSE of an uploaded file fails.
+- `fail_fsetstat`: FSETSTAT and SETSTAT fail.
+- `write_delay_s`: Each WRITE waits for this number of seconds.
 """
 
 import asyncio
@@ -19,7 +28,7 @@ QUESTIONS = [("Password: ", False), ("Code: ", True)]
 
 
 class Server(asyncssh.SSHServer):
-    """The ways of log-in that the settings name; each connection is counted in the log."""
+    """Log-in by the methods in the settings. The log contains one line for each password."""
 
     def connection_made(self, connection):
         self.connection = connection
@@ -53,7 +62,7 @@ class Server(asyncssh.SSHServer):
 
 
 class Files(asyncssh.SFTPServer):
-    """Files of the account that runs the server, with the faults that are set."""
+    """SFTP with the files of the account that runs the server, and with the configured faults."""
 
     faults = {}
 
@@ -78,7 +87,7 @@ class Files(asyncssh.SFTPServer):
         return super().read(file_obj, offset, size)
 
     def exit(self):
-        # scp takes a subsystem without an exit status for a failure.
+        # scp reports a failure if the subsystem ends without an exit status.
         self.channel.exit(0)
 
     def close(self, file_obj):
@@ -107,7 +116,7 @@ def faults():
 
 
 async def execute(process):
-    """Runs a command, or the shell."""
+    """Runs the client's command, or a shell if the client sends no command."""
     command = process.command or "exec /bin/sh"
     child = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, cwd=SETTINGS["home"],
@@ -133,7 +142,7 @@ def main():
     with open(sys.argv[1]) as file:
         SETTINGS.update(json.load(file))
     if SETTINGS.get("lenient"):
-        # rclone's library sends more in OPEN than the library wants.
+        # The SFTP library of rclone sends more bytes in OPEN than asyncssh accepts.
         asyncssh.packet.SSHPacket.check_end = lambda packet: None
     os.chdir(SETTINGS["home"])
     asyncio.run(serve())

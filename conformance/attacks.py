@@ -1,5 +1,6 @@
-"""Attacks on a gateway's listener and by a server behind it. Each returns the lines that came of it; what they
-must say is for the caller to judge.
+"""Attacks by clients on a gateway's listener, and attacks by a server behind the gateway.
+
+Each attack by a client returns lines with its outcome. The caller checks these lines.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ TOO_MANY = b"421 gateway: too many"
 
 
 class Attacker:
-    """Somebody in site a who has a listener's port."""
+    """An attacker in site a who knows a listener's port."""
 
     def __init__(self, world, listener):
         self.world, self.listener = world, listener
@@ -30,7 +31,7 @@ class Attacker:
         return client
 
     def dial(self, timeout):
-        """A connection whose greeting nobody reads."""
+        """Opens a connection without reading its greeting, and returns the socket."""
         with self.world.entered("a"):
             return socket.create_connection(("127.0.0.1", self.listener), timeout)
 
@@ -116,7 +117,7 @@ def guessing(attacker):
 
 
 def client_of_bad_server(attacker):
-    """Logs in where a server means harm, and says how much came."""
+    """Sends USER, PASV and LIST to a malicious server. Returns the number and the end of the received bytes."""
     got, last, end = 0, b"", time.monotonic() + 6
     with attacker.dial(5) as client:
         client.settimeout(4)
@@ -130,7 +131,7 @@ def client_of_bad_server(attacker):
     return [f"{got} bytes came, the last: {last.decode(errors='replace')[-80:]!r}"]
 
 
-# Of a server.
+# Attacks by a server.
 
 def send_endless_line(client):
     for _ in range(1600):
@@ -158,7 +159,7 @@ SERVERS = {"endless line": send_endless_line, "endless reply": send_endless_repl
 
 
 class BadServer(threading.Thread):
-    """A server in site b that means harm, in the way that `trick` does."""
+    """A malicious server in site b, which runs the attack `trick` on each connection."""
 
     def __init__(self, world, address, port):
         super().__init__(daemon=True)

@@ -1,5 +1,7 @@
-"""FTP clients from Debian's packages and libraries: each uploads, lists, downloads, renames and deletes a file
-where it can, and says what went wrong.
+"""FTP clients: programs from Debian's packages, and libraries.
+
+Each client uploads, lists, downloads, renames and deletes a file, if it has the command. A client that fails reports
+the reason.
 """
 
 import ftplib
@@ -12,12 +14,12 @@ import subprocess
 from files import digest
 from world import ROOT, Failure
 
-# Whose example the library suppaftp's client is.
+# Crate whose example `suppaftp` is the client of the library suppaftp.
 SUPPAFTP_CRATE = "longhaul-eval"
 
 
 class Cell:
-    """One client against one server: where to connect, and the files."""
+    """One client with one server: the address for connections, and the paths of the files."""
 
     def __init__(self, world, server, host, port, active, tls):
         self.world, self.server, self.host, self.port = world, server, host, port
@@ -109,7 +111,7 @@ def ncftp(cell):
 
 
 def line_client(program, passive_on, passive_off):
-    """A client of the BSD family, which reads commands from its input."""
+    """Returns a function that drives a client of the BSD family, which reads commands from its input."""
     def drive(cell):
         mode = passive_off if cell.active else passive_on
         cell.run(program, "-n", "-v", *mode["options"], text="\n".join([
@@ -130,7 +132,8 @@ def gftp(cell):
                    "network_timeout=20\nretries=1\nsleep_time=1\n")
     with open(cell.local, "rb") as one, open(os.path.join(cell.home, "up"), "wb") as other:
         shutil.copyfileobj(one, other)
-    # It lists a folder once; what it has uploaded itself it does not find.
+    # gftp-text lists a folder only once, so the session that uploaded a file does not find the file. A second session
+    # downloads it.
     cell.run("gftp-text", cell.url(), text=f"lcd {cell.home}\nput up\nquit\n")
     cell.uploaded()
     cell.run("gftp-text", cell.url(), text="\n".join([
@@ -142,7 +145,7 @@ def gftp(cell):
 
 
 def python_ftplib(cell):
-    # Its sockets are made by this thread, so it need not be a program of its own.
+    # This thread makes the sockets in site a, so the client needs no process of its own.
     with cell.world.entered("a"):
         ftp = ftplib.FTP_TLS(timeout=30) if cell.tls else ftplib.FTP(timeout=30)
         ftp.connect(cell.host, cell.port)
@@ -179,7 +182,7 @@ def suppaftp(cell):
 
 @functools.cache
 def suppaftp_program():
-    """The library's client, an example of ours; built once."""
+    """Builds the client of the library suppaftp once, and returns the path of the program."""
     built = subprocess.run(
         ["cargo", "build", "--quiet", "-p", SUPPAFTP_CRATE, "--example", "suppaftp",
          "--message-format", "json"], cwd=ROOT, check=True, capture_output=True, text=True)
@@ -203,16 +206,16 @@ CLIENTS = {
     "suppaftp": suppaftp,
 }
 
-# Which speak TLS.
+# Clients that the tests also run with TLS.
 WITH_TLS = ("curl", "lftp", "Python ftplib", "suppaftp")
 
-# Programs, by client; the others are libraries.
+# Program that each client needs. Python's ftplib needs none.
 PROGRAMS = {"curl": "curl", "wget": "wget", "lftp": "lftp", "ncftp": "ncftpput", "gftp-text": "gftp-text",
             "tnftp": "tnftp", "inetutils-ftp": "inetutils-ftp", "suppaftp": "cargo"}
 
 
 def attempt(cell, client):
-    """Returns why it failed, or None."""
+    """Runs a client. Returns the reason of a failure, or None."""
     shutil.rmtree(os.path.dirname(cell.back), ignore_errors=True)
     os.makedirs(os.path.dirname(cell.back))
     os.makedirs(cell.home, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files with contents that do not compress and do not repeat, and whether two are the same."""
+"""Test files whose contents neither compress nor repeat, and comparisons of files."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ import subprocess
 
 
 def make_file(path, size):
-    """A file of `size` bytes; the same name has the same contents."""
+    """Makes a file of `size` bytes. Files with the same name have the same contents."""
     with open(path, "wb") as out:
         subprocess.run(
             f"openssl enc -aes-128-ctr -nosalt -pass pass:{os.path.basename(path)} -pbkdf2 "

@@ -1,10 +1,15 @@
-"""What FileZilla Server does differently from the servers in Debian, as a server that runs here.
+"""An FTP server that imitates FileZilla Server, which is not available on Debian.
 
-It cannot be had on Debian, so this speaks as it does: `125` where the data connection stands already, no
-`PROT C` under TLS, data connections only from the address of the control connection, and with TLS only such
-that resume its session. Its texts are not compared.
+FileZilla Server differs from the servers in Debian, and this server differs from them in the same ways:
 
-Usage: filezilla_server.py ADDRESS PORT HOME CERTIFICATE, the last one empty for none.
+- The preliminary reply is `125` if the data connection already exists.
+- The server refuses `PROT C` on a control connection with TLS.
+- The peer of a data connection must have the same address as the peer of the control connection.
+- A data connection with TLS must resume the TLS session.
+
+No test compares the texts of the replies.
+
+Usage: filezilla_server.py ADDRESS PORT HOME CERTIFICATE. An empty CERTIFICATE disables TLS.
 """
 
 import os
@@ -18,7 +23,7 @@ ACCEPT_S = 20
 
 
 class Refused(Exception):
-    """A reply in place of what was asked for."""
+    """A reply that refuses a command."""
 
 
 class Session(threading.Thread):
@@ -64,7 +69,7 @@ class Session(threading.Thread):
         if verb not in ("REST", "PASV", "EPSV", "PORT", "EPRT", "TYPE"):
             self.rest = 0
 
-    # Logging in.
+    # Log-in.
 
     def on_auth(self, argument):
         if self.tls is None or argument.upper() not in ("TLS", "SSL"):
@@ -96,7 +101,7 @@ class Session(threading.Thread):
         self.protected = True
         self.say("200 Protection level set to P")
 
-    # What needs no data connection.
+    # Commands without a data connection.
 
     def on_syst(self, argument):
         self.say("215 UNIX emulated by FileZilla.")
@@ -207,7 +212,7 @@ class Session(threading.Thread):
         self.say("200 PORT command successful.")
 
     def open_data(self):
-        """Announces the transfer and returns its connection."""
+        """Announces the transfer, and returns its data connection."""
         if self.listener is None and self.dial is None:
             raise Refused("503 Use PORT or PASV first.")
         if self.dial is not None:

@@ -1,5 +1,7 @@
-"""Sites as machines of their own, with systemd as process 1: one in a bare root folder with the gateway's unit, and fresh
-Debian on which packages are installed.
+"""Sites that act as separate machines with systemd as process 1.
+
+`Machine` has a bare root folder with the gateway's unit. `Installed` is a fresh Debian 12 on which tests install
+packages.
 """
 
 import glob
@@ -14,7 +16,7 @@ from world import ROOT, Failure, Missing
 UID = 998
 UNIT = os.path.join(ROOT, "packaging", "longhaul.service")
 
-# Of every root: what the kernel shows, and devices.
+# Commands that mount the kernel's file systems and the devices in a root folder.
 MOUNTS = r"""
 mount -t proc proc proc
 mount -t sysfs sysfs sys
@@ -27,7 +29,8 @@ ln -s pts/ptmx dev/ptmx
 mount -t tmpfs tmpfs run
 """
 
-# A root of symbolic links into this machine's /usr, and nothing of its /etc; then systemd as process 1.
+# Script that makes a root folder with this machine's /usr, read-only, and symbolic links into it. Only two files come
+# from the machine's /etc. Then the script starts systemd as process 1.
 BOOT = r"""
 set -e
 root=$1 folder=$2 program=$3 unit=$4
@@ -60,7 +63,7 @@ exec env -i container=unshare SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierar
 """.replace("UID", str(UID)).replace("MOUNTS", MOUNTS)
 
 
-# A whole root of its own; then systemd as process 1.
+# Script that enters a complete root folder, and starts systemd as process 1.
 BOOT_INSTALLED = r"""
 set -e
 root=$1
@@ -75,23 +78,23 @@ rmdir old
 exec env -i container=unshare SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierarchy=1 \
     PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --system --show-status=0
 """.replace("MOUNTS", MOUNTS)
-# What debootstrap makes, once.
+# Archive of the root folder that debootstrap makes once.
 ARCHIVE = os.path.join(ROOT, "target", "debian-12.tar")
 INCLUDED = "systemd,systemd-sysv,dbus,iproute2,procps"
-# Changes all the time, or is a package manager's memory.
+# Paths that `Installed.paths` ignores, because they change all the time or keep records of the package manager.
 UNSTEADY = re.compile("(proc|sys|dev|run|tmp|old|var/(cache|log/journal|lib/(dpkg|apt|systemd)|log/(dpkg|apt|alternatives))|"
                       "etc/(ld.so.cache|passwd|group|shadow|gshadow|subuid|subgid|.pwd.lock|machine-id))")
 
 
 class Booted:
-    """A site with systemd as its first process, in a control group of its own."""
+    """A site with systemd as its first process, in a separate control group."""
 
     def __init__(self, world, site):
         self.world, self.site, self.name = world, site, f"systemd-{site}"
         with open("/proc/mounts") as mounts:
             cgroup2 = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
         if not cgroup2:
-            raise Missing("a cgroup2 to give systemd a part of")
+            raise Missing("cgroup2 file system for systemd")
         self.group = os.path.join(cgroup2[0], f"{world.name}-{site}")
         self.root = self.world.path(f"root-{site}")
 
@@ -119,7 +122,7 @@ class Booted:
             time.sleep(0.1)
 
     def first(self):
-        """The process id, seen from outside, of the child of `unshare`."""
+        """Returns the process id, outside the machine, of the child of `unshare`."""
         pid = self.world.processes[self.name].pid
         with open(f"/proc/{pid}/task/{pid}/children") as children:
             return children.read().split()[0]
@@ -144,7 +147,7 @@ class Booted:
 
 
 class Machine(Booted):
-    """Site a, with the gateway's unit and little else."""
+    """Site a as a machine that has the gateway's unit and little else."""
 
     def __init__(self, world):
         super().__init__(world, "a")
@@ -161,7 +164,7 @@ class Machine(Booted):
 
 
 class Installed(Booted):
-    """A fresh Debian 12, on which packages are installed."""
+    """A fresh Debian 12 on which tests install packages."""
 
     def __enter__(self):
         if not os.path.exists(ARCHIVE):
@@ -212,5 +215,5 @@ class Installed(Booted):
         return found
 
     def changes(self):
-        """What is there now and was not before anything was installed."""
+        """Returns the paths that did not exist before the first installation."""
         return sorted(self.paths() - self.before)

@@ -1,4 +1,4 @@
-"""A pair of gateways with made-up transfers, whose dashboard is looked at."""
+"""A pair of gateways with made-up transfers, for tests of the dashboard."""
 
 import http.client
 import json
@@ -11,12 +11,12 @@ import urllib.request
 
 TOKEN = "0123456789abcdef" * 4
 GUARDED = 'listen = "127.0.0.1:0"\ntoken_file = "admin.token"'
-# What shows names and allows changes.
+# Header of a request that may read names and make changes.
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Gateways:
-    """A pair whose near one has the dashboard."""
+    """A pair of gateways whose near gateway serves the dashboard."""
 
     def __init__(self, program, admin=None, host="127.0.0.1", prepare=lambda folder: None):
         self.folder = tempfile.mkdtemp(prefix="lhdash")
@@ -46,7 +46,7 @@ class Gateways:
             return json.load(answer)
 
     def reload(self):
-        """Has the near gateway read its configuration again, by its admin socket."""
+        """Reloads the configuration of the near gateway through its admin socket."""
         connection = http.client.HTTPConnection("localhost", timeout=30)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(os.path.join(self.folder, "a.key.admin.sock"))

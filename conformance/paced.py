@@ -1,6 +1,9 @@
-"""Moves a file by Python's ftplib, actively and over TLS, at a pace: `paced.py put|get HERE PORT NAME BYTES_PER_S`.
+"""A client with Python's ftplib that moves a file over active data connections with TLS, at a limited rate.
 
-lftp keeps a processor busy while it keeps to a rate, and curl confuses its listening socket with another one over TLS.
+Usage: paced.py put|get HERE PORT NAME BYTES_PER_S.
+
+Other clients are not suitable. lftp keeps a processor busy while it limits its rate. curl confuses its listening socket
+with another socket if it uses TLS.
 """
 
 import ftplib
@@ -12,7 +15,7 @@ BLOCK = 10_000
 
 
 class Paced:
-    """A file that is read or written at a pace."""
+    """A file with a limited rate of reads and writes."""
 
     def __init__(self, file, bytes_per_s):
         self.file, self.block_s = file, BLOCK / bytes_per_s

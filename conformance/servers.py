@@ -1,7 +1,9 @@
-"""FTP servers from Debian's packages, for tests and benches: each in site b, on a port of its own, with a
-folder of its own that its one user may change.
+"""FTP servers for tests and benches: four from Debian's packages, and a script in place of FileZilla Server.
 
-The packages of servers exclude each other, so all but vsftpd are unpacked and not installed.
+Each server runs in site b on its own port. Its one user may change the files in its folder.
+
+The packages of vsftpd, ProFTPD and Pure-FTPd conflict with each other. So `unpack` unpacks ProFTPD and Pure-FTPd
+without installing them.
 """
 
 import fcntl
@@ -17,12 +19,12 @@ USER, PASSWORD = "joe", "secret"
 FILEZILLA = "FileZilla Server (scripted)"
 UNPACKED = os.path.join(ROOT, "target", "servers")
 
-# What the unpacked servers are linked with.
+# Libraries that the unpacked servers need.
 LIBRARIES = ["libhiredis0.14", "libmemcached11", "libmemcachedutil2", "libpcre2-posix3", "libsodium23"]
 
-# The settings of vsftpd that trials of evaluations have, too.
+# Settings of vsftpd. The trials of `longhaul-eval` use the same file.
 VSFTPD = os.path.join(ROOT, "crates", "eval", "src", "vsftpd.conf")
-# With TLS it demands that, and the reuse of the session on data connections.
+# Settings that make vsftpd require TLS, and the reuse of the TLS session on data connections.
 VSFTPD_TLS = {
     "ssl_enable": "YES", "ssl_tlsv1": "YES", "allow_anon_ssl": "YES", "force_anon_logins_ssl": "YES",
     "force_anon_data_ssl": "YES", "require_ssl_reuse": "YES",
@@ -48,28 +50,28 @@ server.serve_forever()
 
 
 class Server:
-    """A running server: where it is, and who may log in."""
+    """Port, folders and account of a running FTP server."""
 
     def __init__(self, name, port, home, tls=False, user=USER, password=PASSWORD):
         self.name, self.port, self.home, self.tls = name, port, home, tls
         self.user, self.password, self.folder = user, password, "/files"
 
     def file(self, name=""):
-        """The path of a file that clients know by `name`."""
+        """Returns the path of the file that clients call `name`."""
         return os.path.join(self.home, "files", name)
 
     def place(self, address=ADDRESS_B):
         return f"{address}:{self.port}"
 
     def empty(self):
-        """Removes every file."""
+        """Removes every file and folder that clients can see."""
         for name in os.listdir(self.file()):
             path = self.file(name)
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 def start_vsftpd(world, name="vsftpd", port=21, address=ADDRESS_B, pem=None, **settings):
-    """Starts a vsftpd, with TLS if it gets a certificate; all of a world serve the same folder."""
+    """Starts vsftpd, with TLS if `pem` names a certificate. All vsftpd servers of a world serve the same folder."""
     home = world.path("ftp")
     if not os.path.exists(home):
         os.makedirs(os.path.join(home, "files"))
@@ -90,7 +92,7 @@ def start_vsftpd(world, name="vsftpd", port=21, address=ADDRESS_B, pem=None, **s
 
 
 def transfers(world):
-    """The lines of vsftpd's log of transfers."""
+    """Returns the lines of vsftpd's transfer log."""
     try:
         with open(world.path("vsftpd.transfers.log"), errors="replace") as log:
             return log.read().splitlines()
@@ -103,9 +105,10 @@ def forget_transfers(world):
 
 
 def start_proftpd(world, *modules):
-    """Starts a ProFTPD without TLS; `modules` are lines of its configuration that load further modules and set them.
+    """Starts ProFTPD without TLS. The configuration lines in `modules` load and configure additional modules.
 
-    Raises `Missing` if it cannot be had."""
+    Raises `Missing` if ProFTPD is not available.
+    """
     unpack()
     server = _proftpd(world, None, *modules)
     world.wait(lambda: _listens(world, server), f"{server.name} listens")
@@ -113,10 +116,11 @@ def start_proftpd(world, *modules):
 
 
 def start_all(world, tls=False, names=None):
-    """Starts every server in site b, or those with `names`, with `tls` such that demand TLS and the reuse of
-    its session on data connections. Returns them by name.
+    """Starts every server in site b, or only the servers in `names`, and returns the servers by name.
 
-    Raises `Missing` if the servers cannot be had."""
+    With `tls`, the servers require TLS. All except Pure-FTPd and pyftpdlib then also require the reuse of the TLS
+    session on data connections. Raises `Missing` if a server is not available.
+    """
     pem = certificate(world) if tls else None
     starts = {"vsftpd": _vsftpd, "ProFTPD": _proftpd, "Pure-FTPd": _pure_ftpd, "pyftpdlib": _pyftpdlib,
               FILEZILLA: _filezilla}
@@ -129,7 +133,10 @@ def start_all(world, tls=False, names=None):
 
 
 def unpack():
-    """Unpacks the servers that cannot be installed beside vsftpd."""
+    """Unpacks the servers that cannot be installed beside vsftpd, and installs pyftpdlib and the libraries.
+
+    Raises `Missing` on failure. After one success, the function does nothing.
+    """
     os.makedirs(os.path.dirname(UNPACKED), exist_ok=True)
     with open(f"{UNPACKED}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -155,14 +162,14 @@ def install(*packages):
 
 
 def listeners_of(servers, first, client_tls=False):
-    """`[[ftp]]` sections, one for each server from port `first`, and the ports by name."""
+    """Returns one `[[ftp]]` section for each server, and the ports by server name. The ports begin with `first`."""
     listeners, text = {}, ""
     for number, server in enumerate(servers.values()):
         listeners[server.name] = first + number
         text += (f'[[ftp]]\nlisten = "127.0.0.1:{first + number}"\n'
                  f'target = "{ADDRESS_B}:{server.port}"\n')
         if client_tls:
-            # Python's ftplib is among the clients.
+            # Python's ftplib is among the clients, and it does not resume TLS sessions.
             text += 'tls = { mode = "explicit", require_reuse = false }\n'
         if server.tls:
             text += 'server_tls = { mode = "explicit", verify = false }\n'
@@ -170,7 +177,10 @@ def listeners_of(servers, first, client_tls=False):
 
 
 def certificate(world):
-    """A file with a self-signed certificate for the name "server", and its key."""
+    """Returns the path of a file with a self-signed certificate for the name "server" and its key.
+
+    Makes the file if it does not exist.
+    """
     path = world.path("server.pem")
     if os.path.exists(path):
         return path
@@ -238,7 +248,8 @@ def _pure_ftpd(world, pem):
            home]
     subprocess.run(add, input=f"{PASSWORD}\n{PASSWORD}\n", text=True, check=True,
                    stdout=subprocess.DEVNULL)
-    # The tool picks a hash that takes this machine a second or five, and a test logs in hundreds of times.
+    # `pure-pw` chooses a password hash that takes this machine between one and five seconds. A faster hash replaces it,
+    # because a test logs in hundreds of times.
     quick = subprocess.run(["openssl", "passwd", "-6", PASSWORD], check=True, capture_output=True, text=True)
     with open(users) as file:
         login, _, rest = file.read().split(":", 2)
@@ -261,7 +272,7 @@ def _pyftpdlib(world, pem):
 
 
 def _filezilla(world, pem):
-    """Scripted: FileZilla Server cannot be had here."""
+    """Starts a script in place of FileZilla Server, which is not available on Debian."""
     name, port = ("filezilla-tls", 2215) if pem else ("filezilla", 2205)
     home = _home(world, name, "root")
     world.start(name, "b", "/usr/bin/python3", os.path.join(ROOT, "conformance", "filezilla_server.py"),

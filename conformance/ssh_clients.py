@@ -1,9 +1,10 @@
-"""SFTP, scp and rsync clients from Debian's packages and libraries. Each moves, lists, resumes, renames and deletes files, and
-sets their attributes, where it can.
+"""SFTP, scp and rsync clients: programs from Debian's packages, and libraries.
 
-Every client has the same verbs. `put` and `get` take names: the file lies under the same name in the cell's folder, in the
-server's folder, and in the cell's folder `back`. A verb returns when the client has ended; the client's exit status is in
-`cell.status`.
+Each client moves, lists, resumes, renames and deletes files, and sets their attributes, if it has the operation.
+
+Every client has the same verbs. `put` and `get` take names of files. A file has the same name in the cell's folder, in
+the server's folder, and in the cell's folder `back`. A verb returns when the client has ended. `cell.status` is the
+client's exit status.
 """
 
 import email.utils
@@ -23,11 +24,11 @@ OPTIONS = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "GlobalKn
 
 
 class Unsupported(Exception):
-    """The client has no such verb."""
+    """A verb that the client does not have."""
 
 
 class Cell:
-    """One client against one server: where to connect, and the folders of files."""
+    """One client with one server: the address for connections, and the folders of the files."""
 
     def __init__(self, world, server, host, port, timeout=120):
         self.world, self.server, self.host, self.port, self.timeout = world, server, host, port, timeout
@@ -36,7 +37,7 @@ class Cell:
         self.said, self.status, self.output = "", None, b""
 
     def fresh(self):
-        """Empties the folders of files, here and at the server."""
+        """Empties the folders of the client and the folder of the server."""
         for folder in (self.local, self.back, self.home):
             shutil.rmtree(folder, ignore_errors=True)
             os.makedirs(folder)
@@ -49,11 +50,11 @@ class Cell:
         return os.path.join(self.back, name)
 
     def there(self, name=""):
-        """The path of a file as clients know it."""
+        """Returns the path of a file at the server, as clients name it."""
         return os.path.join(self.server.folder, name).rstrip("/")
 
     def run(self, *command, text=None, ask=True):
-        """Runs a client. With `ask`, OpenSSH gets its password from a program."""
+        """Runs a client. With `ask`, OpenSSH reads the password from a program."""
         more = {}
         if ask:
             script = os.path.join(self.home, "askpass")
@@ -82,12 +83,12 @@ def ssh_options(cell, port_option=None):
 
 
 class Client:
-    """What a client cannot do."""
+    """A client without any verb. Subclasses define the verbs that they have."""
 
     program = None
-    # Programs that it needs, beside its own.
+    # Programs that the client needs in addition to its own.
     needs = ()
-    # The way through `ssh HOST COMMAND`.
+    # Whether the client runs a command at the server (`ssh HOST COMMAND`) instead of the SFTP subsystem.
     is_exec = False
 
     def _unsupported(self, *_):
@@ -211,13 +212,13 @@ class Rsync(Client):
 
 
 class Sshfs(Client):
-    """A mount that lasts as long as the command that runs in its folder."""
+    """sshfs, with a mount for each verb. The mount lasts only while the commands of the verb run in its folder."""
 
     program = "sshfs"
     needs = ("fusermount3",)
 
     def script(self, cell, *lines):
-        """Runs lines of a shell in the mounted folder; the status is that of the first line that fails."""
+        """Runs shell commands in the mounted folder. The exit status is that of the first command that fails."""
         mount = os.path.join(cell.home, "mount")
         os.makedirs(mount, exist_ok=True)
         command = shlex.join(["ssh", *ssh_options(cell)])
@@ -352,12 +353,12 @@ class Curl(Client):
         self.quote(cell, f"mkdir {cell.there(name)}")
         files = os.listdir(os.fsencode(cell.here(name)))
         place = os.fsencode(cell.here(name)) + b"/"
-        # A name with a glob's characters is one name.
+        # With `-g`, curl does not interpret glob characters in a name.
         self.curl(cell, "-g", *(word for file in files for word in ("-T", place + file, self.url(
             cell, os.fsencode(name) + b"/" + file))))
 
     def tree_get(self, cell, name):
-        # It writes names from a listing as they are, one a line, so a name with a line end is two.
+        # curl prints each name of a listing unchanged on a line, so a name with a line feed appears as two names.
         self.curl(cell, "--list-only", self.url(cell, name) + "/")
         files = [file for file in cell.output.split(b"\n") if file not in (b"", b".", b"..")]
         os.makedirs(cell.got(name))
@@ -410,7 +411,7 @@ class Rclone(Client):
 
 
 class Library(Client):
-    """paramiko or asyncssh, by a program of ours."""
+    """The library paramiko or asyncssh, in the program `ssh_library_client.py`."""
 
     def __init__(self, library):
         self.library = library
@@ -435,7 +436,7 @@ class Library(Client):
         self.steps(cell, ("resume_put", cell.here(name), cell.there(name)))
 
     def resume_get(self, cell, name):
-        # A prefetch of paramiko asks for all of the file.
+        # The prefetch of paramiko requests the whole file, so a large file is read without it.
         is_large = os.path.getsize(cell.got(name)) > 1 << 30
         self.steps(cell, ("resume_get", cell.there(name), cell.got(name)), large=is_large)
 
@@ -499,7 +500,10 @@ class Psftp(Client):
 
 
 class Longhaul(Client):
-    """`longhaul copy`, by the option that names a gateway. Without one, it connects directly to the cell's host and port."""
+    """`longhaul copy` with the option that names a gateway.
+
+    Without an option, it connects to the cell's host and port like any other client.
+    """
 
     def __init__(self, option=None):
         self.option = option
@@ -532,16 +536,16 @@ class Longhaul(Client):
         self.copy(cell, self.url(cell, name), cell.got(name))
 
 
-# Name of the key of the mover as a near gateway.
+# Name of the key with which the mover acts as a near gateway.
 MOVER_KEY = "mover"
-# The mover by each option.
+# The mover, without an option and with each option.
 MOVERS = {"longhaul copy": Longhaul(), **{f"longhaul copy {option}": Longhaul(option) for option in ("--gateway", "--peer")}}
 
 FINGERPRINTS = {}
 
 
 def fingerprint(cell, site="a"):
-    """The fingerprint of the host key that clients of a cell see."""
+    """Returns the fingerprint of the host key that a cell's clients receive."""
     key = (cell.world.name, cell.host, cell.port)
     if key not in FINGERPRINTS:
         scanned = cell.world.run("ssh-keyscan", "-T", "20", "-p", str(cell.port), cell.host, site=site, capture_output=True, text=True)
@@ -554,7 +558,7 @@ def fingerprint(cell, site="a"):
 
 
 def cipher_of(cell):
-    """The cipher that OpenSSH and a cell's server agree on."""
+    """Returns the cipher that OpenSSH negotiates with a cell's server."""
     cell.run("ssh", "-o", "LogLevel=DEBUG", *ssh_options(cell, "-p"), f"{cell.user}@{cell.host}", "true")
     found = [line.split("cipher: ")[1].split()[0] for line in cell.said.splitlines() if "kex: client->server cipher: " in line]
     cell.require(found and cell.status == 0, "no cipher is logged")
@@ -568,7 +572,7 @@ CLIENTS = {
 
 
 def missing_program(client):
-    """The program that a client lacks on this machine, or None."""
+    """Returns the program or library that a client needs and this machine lacks, or None."""
     client = CLIENTS[client]
     if isinstance(client, Library):
         is_here = os.path.exists(os.path.join(ssh_servers.LIBRARIES, client.library))

@@ -1,5 +1,10 @@
-"""Holds SSH sessions open, each with an SFTP channel: `ssh_idle_client.py HOST PORT USER PASSWORD COUNT`. Prints `ready` when all
-have logged in; for each line of its input it lists a folder in every session, and prints the slowest answer in ms."""
+"""A client that keeps COUNT idle SSH sessions open, each with an SFTP channel.
+
+Usage: ssh_idle_client.py HOST PORT USER PASSWORD COUNT.
+
+The client prints `ready` when all sessions have logged in. For each line of its input, the client requests the
+attributes of a folder in every session. Then it prints the time of the slowest answer in ms.
+"""
 
 import asyncio
 import sys

@@ -1,5 +1,8 @@
-"""SFTP by the libraries paramiko and asyncssh: `ssh_library_client.py LIBRARY`, with a JSON object on its input that names the
-host and the steps. A step is a list of a verb and its arguments; names of files are hexadecimal, for they need not be UTF-8.
+"""An SFTP client with the library paramiko or asyncssh.
+
+Usage: ssh_library_client.py LIBRARY. The input is a JSON object with the host, the account and the steps.
+
+A step is a list of a verb and its arguments. The names of files are hexadecimal, because they may contain any bytes.
 """
 
 import asyncio
@@ -24,7 +27,10 @@ def by_paramiko(job):
     sftp = client.open_sftp()
 
     def each(call, names_in, source, target):
-        """Moves files one by one: the library's own listing decodes names, and a name that it refuses ends no others."""
+        """Moves files one by one. A name that the library refuses does not stop the other files.
+
+        `names_in` is a local folder, because the library's own listing decodes names.
+        """
         for name in os.listdir(names_in):
             try:
                 call(source + b"/" + name, target + b"/" + name)
@@ -58,7 +64,7 @@ def by_paramiko(job):
                 target.write(block)
 
     def large_get(there, here):
-        """As `resume_get`, without a prefetch from the beginning."""
+        """Resumes a download like `resume_get`, but without the prefetch, which starts at the beginning of the file."""
         done = os.path.getsize(here)
         with sftp.open(there, "r") as source, open(here, "ab") as target:
             source.seek(done)
@@ -112,7 +118,7 @@ async def by_asyncssh(job):
                             target.write(block)
 
             async def each(call, names_in, source, target):
-                """Moves files one by one: a name that the library refuses ends no others."""
+                """Moves files one by one. A name that the library refuses does not stop the other files."""
                 for name in os.listdir(names_in):
                     try:
                         await call(source + b"/" + name, target + b"/" + name)

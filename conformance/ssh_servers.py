@@ -1,8 +1,9 @@
-"""SSH servers for tests and benches, each in site b on a port of its own, with one user: OpenSSH, dropbear, ProFTPD with
-mod_sftp, and asyncssh.
+"""SSH servers for tests and benches: OpenSSH, dropbear, ProFTPD with mod_sftp, and asyncssh.
 
-OpenSSH and dropbear ask the system for accounts. They run in mount namespaces of their own, where files of the world lie over
-/etc/passwd and /etc/shadow, so the accounts of the machine stay as they are.
+Each server runs in site b on its own port, with one user.
+
+OpenSSH and dropbear read the accounts of the system. Each runs in a separate mount namespace, in which files of the
+world replace /etc/passwd and /etc/shadow. So the accounts of the machine do not change.
 """
 
 import json
@@ -15,7 +16,7 @@ import servers
 from world import ADDRESS_B, ROOT, Missing
 
 USER, PASSWORD, CODE = servers.USER, servers.PASSWORD, "314159"
-# User id of an account that exists only in the namespaces.
+# User id of the account that exists only in the mount namespaces.
 UID = 23456
 PYTHON = "/usr/bin/python3"
 LIBRARIES = os.path.join(ROOT, "target", "ssh-python")
@@ -23,7 +24,8 @@ SFTP_SERVER = "/usr/lib/openssh/sftp-server"
 WAYS = ["password", "keyboard-interactive", "publickey"]
 PORTS = {"OpenSSH": 2222, "dropbear": 2223, "ProFTPD": 2202, "asyncssh": 2224}
 
-# Runs a program with PASSWD and SHADOW in place of the system's, and for OpenSSH with PAM in place of its rules.
+# Shell script that replaces /etc/passwd and /etc/shadow, and then runs a program. It can also replace the PAM rules of
+# OpenSSH and mount a tmpfs. Arguments: the three files, the folder and size of the tmpfs, and the command.
 ACCOUNTS = ('mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/shadow || exit 70; '
             'if [ -n "$3" ]; then mount --bind "$3" /etc/pam.d/sshd || exit 70; fi; '
             'if [ -n "$4" ]; then mount -t tmpfs -o size="$5",mode=777 tmpfs "$4" || exit 70; fi; '
@@ -31,17 +33,17 @@ ACCOUNTS = ('mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/shadow || e
 
 
 class SshServer:
-    """A running server: its port, the account of its clients, and its host key."""
+    """Port, account, folders and host key of a running SSH server."""
 
     user, password, uid = USER, PASSWORD, UID
 
     def __init__(self, name, port, home, host_key, folder=None):
         self.name, self.port, self.home, self.host_key = name, port, home, host_key
-        # Folder of files, by the name that clients use.
+        # Folder of the files, as clients name it.
         self.folder = folder or os.path.join(home, "files")
 
     def file(self, name=""):
-        """The path of a file that clients know by `name`."""
+        """Returns the path of the file that clients call `name`."""
         return os.path.join(os.fsencode(self.home), b"files", name) if isinstance(name, bytes) else os.path.join(
             self.home, "files", name)
 
@@ -49,13 +51,13 @@ class SshServer:
         return f"{address}:{self.port}"
 
     def known_host(self, address=ADDRESS_B):
-        """The line of known_hosts."""
+        """Returns the server's line for a known_hosts file."""
         with open(f"{self.host_key}.pub") as file:
             kind, key = file.read().split()[:2]
         return f"[{address}]:{self.port} {kind} {key}\n"
 
     def empty(self):
-        """Removes every file."""
+        """Removes every file and folder that clients can see."""
         shutil.rmtree(self.file())
         make_folder(self.file(), self.uid)
 
@@ -74,7 +76,7 @@ def make_host_key(world, name, kind="ed25519", *more):
 
 
 def make_user_key(world, name, kind="ed25519"):
-    """A key pair of a user; returns the path of the private key."""
+    """Makes a user's key pair if it does not exist. Returns the path of the private key."""
     path = world.path(f"{name}.user_key")
     if not os.path.exists(path):
         subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", name, "-f", path], check=True)
@@ -89,9 +91,11 @@ def make_home(world, name, uid=UID):
 
 
 def start_openssh(world, name="openssh", port=PORTS["OpenSSH"], pam=False, tmpfs=None, host_key=None, lines=()):
-    """Starts a sshd. `pam` asks PAM, by keyboard-interactive too. `tmpfs` is the size of a folder `full` among the files.
+    """Starts sshd.
 
-    Raises `Missing` if there is none."""
+    With `pam`, sshd uses PAM, and also supports keyboard-interactive. `tmpfs` is the size of a file system on the
+    folder `full` within the folder of the files. Raises `Missing` if this machine has no sshd.
+    """
     program = shutil.which("sshd") or "/usr/sbin/sshd"
     if not os.path.exists(program):
         raise Missing("sshd")
@@ -118,7 +122,7 @@ def start_dropbear(world):
     if shutil.which("dropbear") is None:
         raise Missing("dropbear")
     home, host_key = make_home(world, "dropbear"), make_host_key(world, "dropbear")
-    # It offers RSA in any case, and a client that prefers RSA needs the key.
+    # dropbear always offers RSA, and a client that prefers RSA needs an RSA host key.
     keys = []
     for key in (host_key, make_host_key(world, "dropbear-rsa", "rsa")):
         keys += ["-r", f"{key}.dropbear"]
@@ -140,10 +144,13 @@ def start_proftpd(world):
 
 
 def start_asyncssh(world, name="asyncssh", port=PORTS["asyncssh"], ways=("password", "publickey"), host_key=None, **more):
-    """Starts asyncssh_server.py. Its faults are in `faults_file(world, name)`."""
+    """Starts asyncssh_server.py, which reads its faults from `faults_file(world, name)`.
+
+    Raises `Missing` if the library is not installed.
+    """
     if not os.path.exists(os.path.join(LIBRARIES, "asyncssh")):
         raise Missing("asyncssh: `cargo xtask conformance ssh` installs it")
-    # It runs as root: others cannot read this repository everywhere.
+    # The server runs as root, because other users cannot read this repository on every machine.
     home, host_key = make_home(world, name, 0), host_key or make_host_key(world, name)
     settings = world.path(f"{name}.json")
     with open(settings, "w") as file:
@@ -175,7 +182,7 @@ def authorized_keys(world, name):
 
 
 def authorize(world, name, *lines):
-    """Sets the keys that may log in."""
+    """Sets the public keys with which the user may log in at a server."""
     path = authorized_keys(world, name)
     with open(path, "w") as file:
         file.writelines(line.rstrip("\n") + "\n" for line in lines)

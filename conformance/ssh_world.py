@@ -1,4 +1,4 @@
-"""Listeners of the near gateway in front of the SSH servers of site b, and what the far gateway knows of the servers."""
+"""The SSH configuration of both gateways: listeners of the near gateway, and known hosts of the far gateway."""
 
 import json
 import os
@@ -9,7 +9,7 @@ FIRST_PORT = 2301
 
 
 def knows_ssh(world):
-    """Whether the program has `[[ssh]]`."""
+    """Returns whether the program supports `[[ssh]]`."""
     path = world.path("knows.toml")
     with open(path, "w") as config:
         config.write(f'[identity]\nkey_file = "a.key"\n[[peer]]\nname = "b"\npublic_key = "{world.keys["b"]}"\n'
@@ -24,17 +24,21 @@ def knows_ssh(world):
 
 
 def listener(port, target=None, **settings):
-    """An `[[ssh]]` section."""
+    """Returns an `[[ssh]]` section."""
     lines = ["[[ssh]]", f'listen = "127.0.0.1:{port}"']
     if target:
         lines.append(f'target = "{target}"')
-    # JSON's strings, numbers and lists are TOML's, too.
+    # Strings, numbers and lists have the same syntax in JSON and in TOML.
     lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     return "\n".join([*lines, ""])
 
 
 def start_pair(world, near, known_hosts, far_lines=(), peers=""):
-    """Starts a pair with the sections `near`; the far gateway knows the host keys in the lines `known_hosts`."""
+    """Starts a pair of gateways, and waits for their link.
+
+    The near gateway's configuration contains the sections `near`. The far gateway accepts the host keys in the lines
+    `known_hosts`.
+    """
     world.stop_pair()
     path = world.path("far.known_hosts")
     with open(path, "w") as file:

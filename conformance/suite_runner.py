@@ -1,7 +1,10 @@
-"""Runs one outside suite with its servers on a fixed port and its clients on another, and prints what
-became of each test as JSON. `suites` starts it beside the gateways.
+"""A program that runs one third-party suite, and prints the verdict of each test as JSON.
 
-Arguments: suite, folder of its files, port of the servers, port for the clients, "login" or "-", names.
+The servers of the suite listen on one fixed port, and its clients connect to another. The module `suites` starts this
+program in the site of the gateways.
+
+Arguments: the suite, the folder of its files, the port of its servers, the port for its clients, "login" or "-", and
+the names of tests. Without names, all tests run.
 """
 
 import json
@@ -21,12 +24,12 @@ CASES = {
 
 
 def cpython(folder, server_port, client_port, login):
-    """`test.test_ftplib` with its dummy server on `server_port`."""
+    """Returns the module `test.test_ftplib` with its dummy servers on `server_port`."""
     from test import test_ftplib as module
     from test.support import socket_helper
 
     class Fixed:
-        """A dummy server with its port and the clients' one."""
+        """A dummy server that listens on `server_port` and gives `client_port` to its clients."""
 
         def __init__(self, address, af=socket.AF_INET, **more):
             super().__init__((address[0], server_port), af=af, **more)
@@ -48,7 +51,7 @@ def cpython(folder, server_port, client_port, login):
         sock.bind((host, server_port))
         return client_port
 
-    # The module's own, not that of `find_unused_port`.
+    # Only the module uses this `bind_port`. The function `find_unused_port` keeps the original one.
     module.socket_helper = types.SimpleNamespace(**{**vars(socket_helper), "bind_port": bind_port})
     return module
 
@@ -64,7 +67,7 @@ def log_in_first(case):
 
 
 def pyftpdlib(folder, server_port, client_port, name):
-    """pyftpdlib's functional tests, from its sources in `folder`."""
+    """Returns the module `name` of pyftpdlib's tests, from the sources in `folder`."""
     sys.path.insert(0, folder)
     from pyftpdlib import test as support
     for server in ("MProcessTestFTPd", "ThreadedTestFTPd"):
@@ -79,7 +82,7 @@ def pyftpdlib(folder, server_port, client_port, name):
 
 
 class Result(unittest.TestResult):
-    """Keeps a verdict for each test, with the last line of what went wrong and its time."""
+    """A test result with the verdict, the reason and the seconds of each test."""
 
     def __init__(self):
         super().__init__()
@@ -100,7 +103,7 @@ class Result(unittest.TestResult):
 
     def stopTest(self, test):
         super().stopTest(test)
-        # A test that fails may leave its server behind, on the port that the next one needs.
+        # A failed test may leave its server process running, on the port that the next test needs.
         for child in multiprocessing.active_children():
             child.kill()
             child.join()
@@ -137,7 +140,7 @@ def tests_of(suite):
 
 
 def run(suite, folder, server_port, client_port, login, names):
-    # The suites' servers share their processes with the clients, and write where they stand.
+    # The suites write files into the current folder.
     os.chdir(folder)
     if suite.startswith("test_ftplib"):
         module = cpython(folder, server_port, client_port, login)
@@ -146,13 +149,13 @@ def run(suite, folder, server_port, client_port, login, names):
                  for test in loader.loadTestsFromTestCase(getattr(module, case))]
     else:
         module = pyftpdlib(folder, server_port, client_port, suite)
-        # What a module has from others is theirs.
+        # Tests that the module imports from other modules do not belong to it.
         tests = [test for test in tests_of(unittest.defaultTestLoader.loadTestsFromModule(module))
                  if type(test).__module__ == module.__name__]
     result = Result()
     for test in tests:
         if not names or Result.name(test) in names:
-            # A suite of its own brings each class's set-up with it.
+            # A separate `TestSuite` for each test also runs the set-up of the test's class.
             unittest.TestSuite([test]).run(result)
     return result.tests
 
@@ -161,5 +164,5 @@ if __name__ == "__main__":
     suite, folder, server_port, client_port, login = sys.argv[1:6]
     tests = run(suite, folder, int(server_port), int(client_port), login == "login", sys.argv[6:])
     print(json.dumps(tests), flush=True)
-    # What tests left behind must not keep this process.
+    # Leftovers of the tests must not keep this process running.
     os._exit(0)

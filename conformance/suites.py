@@ -1,8 +1,9 @@
-"""Outside suites, CPython's `test_ftplib` and pyftpdlib's functional tests: their sources, the pair that they run
-through, and what became of each of their tests.
+"""Third-party suites: CPython's `test_ftplib` and pyftpdlib's functional tests.
 
-A suite's servers keep their addresses and get a fixed port, its clients use a listener that leads there. Both
-gateways stand beside the suite, since it waits 1 to 5 s at most.
+The module provides the sources of the suites, the pair of gateways, and the verdicts of the tests.
+
+The servers of a suite keep their addresses, but listen on a fixed port. The clients of a suite connect to a listener
+whose target is that port. Both gateways and the suite run in the same site, because the suites' timeouts are 1 to 5 s.
 """
 
 import json
@@ -13,25 +14,26 @@ from servers import install
 from world import ROOT, Failure, Missing
 
 SERVER = 2401
-# Listeners by mode; the second has TLS with clients and with servers.
+# Ports of the listeners, by mode. The second listener of a mode uses TLS with clients and with servers.
 NEAR_PORTS = {"strict": (2402, 2404), "fast": (2403, 2405)}
 UNPACKED = os.path.join(ROOT, "target", "suites")
-# That of Debian's python3-pyftpdlib, the last with its tests beside the package.
+# Version of Debian's python3-pyftpdlib. Its sources contain the tests within the package.
 PYFTPDLIB = "1.5.7"
 PYTHON = "/usr/bin/python3"
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "suite_runner.py")
-# A test that hangs ends its suite.
+# Maximum duration of a suite. If a test hangs, the suite ends after this time.
 SUITE_TIMEOUT_S = 900
 
 
 def unpack():
-    """Fetches the sources of pyftpdlib with their tests, and what both suites need. Returns their folder.
+    """Downloads the sources of pyftpdlib with its tests, and installs the packages that both suites need.
 
-    Raises `Missing` if they cannot be had."""
+    Returns the folder of the sources. Raises `Missing` if a download or an installation fails.
+    """
     try:
         return _unpack()
     except (OSError, subprocess.CalledProcessError) as error:
-        raise Missing(f"outside suites: {error}") from error
+        raise Missing(f"third-party suites: {error}") from error
 
 
 def _unpack():
@@ -46,7 +48,7 @@ def _unpack():
         subprocess.run([PYTHON, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary",
                         ":all:", "--dest", UNPACKED, f"pyftpdlib=={PYFTPDLIB}"], check=True)
         subprocess.run(["tar", "-xf", f"{folder}.tar.gz", "-C", UNPACKED], check=True)
-        # Its own key is one that OpenSSL 3 finds too small.
+        # OpenSSL 3 refuses the suite's own key as too small, so a new key replaces it.
         key = os.path.join(folder, "pyftpdlib", "test", "keycert.pem")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3650",
                         "-subj", "/CN=localhost", "-keyout", key, "-out", f"{key}.cert"], check=True,
@@ -57,7 +59,10 @@ def _unpack():
 
 
 def start_pair(world):
-    """Two gateways beside each other in site b, with a listener for each mode and family."""
+    """Starts two gateways in site b, and waits for their link.
+
+    The near gateway has listeners for each mode and each address family, without and with TLS.
+    """
     hosts = ["127.0.0.1", "[::1]"]
     # Python's ftplib does not resume TLS sessions.
     tls = '[ftp.tls]\nmode = "explicit"\nrequire_reuse = false\n[ftp.server_tls]\nmode = "explicit"\nverify = false\n'
@@ -68,7 +73,7 @@ def start_pair(world):
     texts = {
         "a": f'[identity]\nkey_file = "a.key"\n[link]\nlisten = "127.0.0.1:4811"\n'
              f'[admin]\nlisten = "127.0.0.1:9811"\n'
-             # The suites guess more passwords in a minute than people do.
+             # The suites send more wrong passwords in a minute than users do.
              f'[limits]\nfailed_logins_per_minute_max = 1000\n'
              f'[[peer]]\nname = "site-b"\npublic_key = "{world.keys["b"]}"\n'
              f'endpoint = "127.0.0.1:4810"\n{listeners}',
@@ -88,7 +93,7 @@ def start_pair(world):
 
 
 def run_suite(world, suite, folder, port, login, names=()):
-    """Runs a suite with its clients on `port`. Returns verdict, reason and seconds by test."""
+    """Runs a suite whose clients connect to `port`. Returns the verdict, the reason and the seconds of each test."""
     log = world.path("suite.log")
     with open(log, "w") as errors:
         done = world.run(PYTHON, "-W", "ignore", RUNNER, suite, folder, str(SERVER), str(port),
@@ -101,7 +106,10 @@ def run_suite(world, suite, folder, port, login, names=()):
 
 
 def best_of_three(world, suite, folder, port, login):
-    """Runs a suite, and again what has failed: what fails once in three is the suite's own haste."""
+    """Runs a suite, and repeats its failed tests up to two times. Returns the best verdict of each test.
+
+    A test that passes in one of three runs counts as passed, because the suite's short timeouts cause such failures.
+    """
     tests = run_suite(world, suite, folder, port, login)
     for _ in range(2):
         failed = [name for name, test in tests.items() if test[0] == "failed"]

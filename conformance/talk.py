@@ -1,5 +1,6 @@
-"""A scripted FTP client: it says exactly what it is told, one step at a time, and times it. Its sockets are in
-a site of the world, the thread that uses them is not.
+"""A scripted FTP client, which sends exactly the commands of a script, one step at a time.
+
+The sockets of the client belong to a site of the world, but the thread that uses them does not.
 """
 
 import os
@@ -15,7 +16,7 @@ TIMEOUT_S = 120
 
 
 class Reply(str):
-    """The lines of a reply."""
+    """The text of a reply, with all its lines."""
 
     @property
     def code(self):
@@ -23,11 +24,11 @@ class Reply(str):
 
 
 class Unexpected(Failure):
-    """A reply is not one that the script goes on from."""
+    """A reply, or the lack of a reply, after which the script cannot continue."""
 
 
 class Client:
-    """A control connection, with its greeting read."""
+    """A control connection whose greeting has been read."""
 
     def __init__(self, world, host, port, site="a", timeout=TIMEOUT_S):
         self.world, self.site, self.host = world, site, host
@@ -75,7 +76,7 @@ class Client:
         self.control.sendall(line.encode("latin-1") + b"\r\n")
 
     def ask(self, line, *codes):
-        """Sends a command and returns its reply. Fails unless that has one of `codes`, if there are any."""
+        """Sends a command and returns its reply. If there are `codes`, the reply must have one of them."""
         self.send(line)
         return self.expect(line, *codes)
 
@@ -86,7 +87,7 @@ class Client:
         return reply
 
     def begin_tls(self):
-        """AUTH TLS; the certificate is not checked."""
+        """Starts TLS with AUTH TLS, without a check of the certificate."""
         self.ask("AUTH TLS", 234)
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -97,7 +98,10 @@ class Client:
             self.ask(f"PASS {password}", 230, 202)
 
     def passive(self, verb="PASV"):
-        """Asks where to connect to; the address is where the control connection goes."""
+        """Requests a passive data connection, and returns its address.
+
+        The host is that of the control connection, and the port is from the reply.
+        """
         reply = self.ask(verb, 227, 229)
         if reply.code == 229:
             return self.host, int(re.search(r"\(\|\|\|(\d+)\|\)", reply)[1])
@@ -105,7 +109,7 @@ class Client:
         return self.host, int(numbers[1]) * 256 + int(numbers[2])
 
     def begin_connect(self, address):
-        """A data connection that may not be up yet."""
+        """Starts a data connection, and returns the socket without waiting for the connection."""
         data = self._socket()
         data.setblocking(False)
         data.connect_ex(address)
@@ -117,7 +121,7 @@ class Client:
         return data
 
     def listen(self, verb="PORT"):
-        """Tells the server where to connect to. Returns the listener."""
+        """Opens a listening socket, sends its address to the server, and returns the socket."""
         listener = self._socket()
         listener.bind((self.control.getsockname()[0], 0))
         listener.listen(1)
@@ -129,10 +133,10 @@ class Client:
             self.ask(f"EPRT |1|{host}|{port}|", 200)
         return listener
 
-    # What clients do; each returns the bytes or None.
+    # Transfers. A download returns the bytes, and an upload returns None.
 
     def download_eagerly(self, command, passive="PASV"):
-        """As FileZilla does: the command goes out while the data connection is being made."""
+        """Downloads like FileZilla, which sends the command before the data connection is up."""
         data = self.begin_connect(self.passive(passive))
         self.send(command)
         connected(data)
@@ -151,7 +155,7 @@ class Client:
         return self.receive(data, command)
 
     def upload_eagerly(self, command, content, passive="PASV"):
-        """As FileZilla does: bytes go out as soon as there is a data connection."""
+        """Uploads like FileZilla, which sends the bytes as soon as the data connection is up."""
         data = self.begin_connect(self.passive(passive))
         self.send(command)
         connected(data)
@@ -160,7 +164,7 @@ class Client:
         self.expect(command, 226, 250)
 
     def upload(self, command, content, passive="PASV"):
-        """As curl and Python's ftplib do: bytes wait for the preliminary reply."""
+        """Uploads like curl and Python's ftplib, which send the bytes only after the preliminary reply."""
         data = self.connect(self.passive(passive))
         self.ask(command, 125, 150)
         self._send(data, content)
@@ -176,7 +180,7 @@ class Client:
         self.expect(command, 226, 250)
 
     def receive(self, data, command):
-        # A refusal comes without data.
+        # If the server refuses the command, only the control connection becomes readable.
         readable = ready(select.POLLIN, data, self.control)
         with data:
             if data not in readable:
@@ -195,7 +199,7 @@ class Client:
 
 
 def ready(event, *sockets):
-    """Which of the sockets are ready, once one is."""
+    """Waits until a socket is ready or the timeout expires, and returns the ready sockets."""
     poll = select.poll()
     for each in sockets:
         poll.register(each, event)
@@ -204,7 +208,7 @@ def ready(event, *sockets):
 
 
 def connected(data):
-    """Waits until a data connection is up, or fails."""
+    """Waits until a data connection is up. Raises `Unexpected` if the connection fails."""
     writable = ready(select.POLLOUT, data)
     error = data.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if not writable or error != 0:
@@ -213,7 +217,7 @@ def connected(data):
 
 
 def timed(call, *arguments):
-    """Calls, and returns the seconds that it took."""
+    """Calls a function, and returns the seconds that the call took."""
     begun = time.perf_counter()
     call(*arguments)
     return time.perf_counter() - begun

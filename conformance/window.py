@@ -1,4 +1,4 @@
-"""FileZilla in its real window, on a display of its own in site a."""
+"""The graphical program FileZilla with its real window, on a separate X display in site a."""
 
 import os
 import shutil
@@ -17,14 +17,14 @@ SETTINGS = {
     "File exists action on download": 1,
 }
 
-# Places in the window, which has the size that the settings give it.
+# Positions of the file lists in the window. The size of the window is in the settings.
 LOCAL_LIST, REMOTE_LIST = (60, 600), (700, 600)
-# Times that files are marked, and how long a transfer may take to begin.
+# Maximum number of attempts to start a transfer, and the time that each attempt waits for the start.
 TRIES, PATIENCE_S = 3, 10
 
 
 class Window:
-    """FileZilla with a home, a local folder and a log of its own."""
+    """A FileZilla process with a separate home, local folder and log."""
 
     def __init__(self, world, display, name, url):
         self.world, self.name, self.url = world, name, url
@@ -70,7 +70,7 @@ class Window:
         deadline = time.monotonic() + seconds
         while not condition():
             if self.process.poll() is not None:
-                raise Failure(f"{what}: FileZilla has ended by itself ({self.process.returncode}):\n"
+                raise Failure(f"{what}: FileZilla ended unexpectedly, exit status {self.process.returncode}:\n"
                               + self.said()[-1000:])
             if time.monotonic() > deadline:
                 self.picture("failed")
@@ -78,13 +78,13 @@ class Window:
             time.sleep(0.2)
 
     def accept_questions(self):
-        """Whether TLS is missing or whose certificate it is: OK is the default."""
+        """Accepts the questions about missing TLS and about unknown certificates. OK is the default button."""
         found = self.do("xdotool", "search", "--onlyvisible", "--name", "Insecure|Unknown|certificate")
         for window in found.stdout.split():
             self.do("xdotool", "windowfocus", window, "key", "--window", window, "Return")
 
     def transfer_all(self, place):
-        """Marks all files of a list and transfers them."""
+        """Selects all files of a list, and transfers them."""
         x, y = place
         self.do("xdotool", "mousemove", str(x), str(y), "click", "1")
         time.sleep(0.5)
@@ -98,7 +98,7 @@ class Window:
 
 
 def start_display(world):
-    """Starts an X server on a display that is free, and returns its name."""
+    """Starts an X server on a free display, and returns the name of the display."""
     reader, writer = os.pipe()
     with open(world.path("xvfb.log"), "w") as log:
         world.processes["xvfb"] = subprocess.Popen(
@@ -113,7 +113,10 @@ def start_display(world):
 
 
 def move(window, server, count, size):
-    """Moves so many files up and then down in the window. Hashes must agree; returns the seconds of each."""
+    """Uploads `count` files in the window, downloads them again, and compares their hashes.
+
+    Returns the seconds of each direction.
+    """
     names = [f"file{number:05}.bin" for number in range(count)]
     here = lambda name: os.path.join(window.local, name)
     whole = lambda path: os.path.exists(path) and os.path.getsize(path) == size
@@ -129,7 +132,7 @@ def move(window, server, count, size):
         for _ in range(TRIES):
             begun = time.monotonic()
             window.transfer_all(place)
-            # A busy machine may not have drawn the window that keys and clicks go to.
+            # On a busy machine, clicks and keys may come before the window is ready. Then another attempt follows.
             while started() == before and time.monotonic() - begun < PATIENCE_S:
                 time.sleep(0.1)
             if started() > before:

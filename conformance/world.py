@@ -1,7 +1,8 @@
 """Two sites, the emulated WAN between them, and their gateways, for tests and benches.
 
-Root only. Everything lives in network namespaces and a folder that bear the world's own name, so worlds may
-stand side by side; all of it is removed at the end. FTP servers are started by `servers`.
+This module requires root. The names of a world's network namespaces and folder contain the world's name, so several
+worlds can run at once. At its end, a world removes its namespaces, and also its folder unless `keep` is set. The module
+`servers` starts FTP servers.
 """
 
 import contextlib
@@ -18,11 +19,12 @@ import tempfile
 import time
 
 ADDRESS_A, ADDRESS_B = "10.77.0.1", "10.77.0.2"
-# Of a client behind site a, and of what passes its packets on.
+# Address of the client in site c, and address of site a as its router.
 CLIENT, ROUTER = "10.78.0.2", "10.78.0.1"
-# Listeners that site a always has: to the server of site b, to a server that USER names, and a forward.
+# Ports of the listeners that site a always has: FTP with the server of site b, FTP with a server that USER names, and a
+# forward.
 NEAR_PORT, CHOICE, FORWARD = 2121, 2122, 2123
-# An allowed place where nobody listens.
+# Address in the allow list at which no server listens.
 NOBODY = f"{ADDRESS_B}:2199"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.join(ROOT, "target", "release", "longhaul")
@@ -33,16 +35,19 @@ NUMBERS = itertools.count(1)
 
 
 class Failure(Exception):
-    """Something is not as it must be."""
+    """A failed check of a test or a bench."""
 
 
 class Missing(Exception):
-    """Something that is needed is not on this machine."""
+    """A required program, package or kernel feature that this machine lacks."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Path:
-    """The emulated path, as `longhaul wan up` takes it: the loss is that of each direction."""
+    """Rate, round-trip time and loss of the emulated path, as options of `longhaul wan up`.
+
+    The loss applies to each direction.
+    """
 
     rate: str = "1 Gbit/s"
     rtt: str = "200ms"
@@ -53,11 +58,11 @@ class Path:
 
 
 class World:
-    """A WAN that is up; gateways and other programs are started by name."""
+    """An emulated WAN with its sites, gateways and other programs. Each program has a name."""
 
     def __init__(self, longhaul, path, keep=False):
         self.longhaul, self.path_settings, self.keep = os.path.abspath(longhaul), path, keep
-        # The program of the gateway of each site.
+        # Path of the gateway's program, by site.
         self.programs = dict.fromkeys("ab", self.longhaul)
         self.name = f"lhc{os.getpid()}n{next(NUMBERS)}"
         self.sites = {site: f"{self.name}-{site}" for site in "ab"}
@@ -65,9 +70,9 @@ class World:
         self.folder = tempfile.mkdtemp(prefix=f"{self.name}-")
         os.chmod(self.folder, 0o755)
         self.processes = {}
-        # How the near gateway calls the far one.
+        # Host of the far gateway in the near gateway's configuration.
         self.far_host = ADDRESS_B
-        # What the far gateway may connect to, and what gateways find in their environment.
+        # Servers that the far gateway may connect to, and additional environment variables of programs.
         self.allowed = [f"{ADDRESS_B}:21", NOBODY]
         self.environment = {}
 
@@ -95,7 +100,7 @@ class World:
             subprocess.run(["ip", "netns", "del", self.sites[site]], check=False)
         subprocess.run([self.longhaul, "wan", "--name", self.name, "down"], check=False)
         if self.keep:
-            print(f"left behind: {self.folder}")
+            print(f"kept: {self.folder}")
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -112,14 +117,14 @@ class World:
         subprocess.run(["ip", "-n", self.sites[site], *arguments], check=True)
 
     def add_site(self, site):
-        """A namespace beside the two of the WAN, with nothing but its loopback."""
+        """Adds a network namespace that has only a loopback interface."""
         self.sites[site] = f"{self.name}-{site}"
         subprocess.run(["ip", "netns", "add", self.sites[site]], check=True)
         self.added.append(site)
         self.ip(site, "link", "set", "lo", "up")
 
     def add_client(self):
-        """A site c behind site a, which passes packets on to site b."""
+        """Adds site c behind site a. Site a forwards packets between site c and site b."""
         self.add_site("c")
         self.ip("a", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", self.sites["c"])
         self.ip("a", "address", "add", f"{ROUTER}/24", "dev", "lan0")
@@ -132,7 +137,10 @@ class World:
 
     @contextlib.contextmanager
     def entered(self, site):
-        """Sockets that the calling thread makes meanwhile are in a site."""
+        """Moves the calling thread into a site's network namespace, so that its new sockets belong to the site.
+
+        The thread returns to its own namespace at the end of the context.
+        """
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         there = os.open(f"/run/netns/{self.sites[site]}", os.O_RDONLY)
         try:
@@ -148,7 +156,7 @@ class World:
     # Programs.
 
     def inside(self, site, *command):
-        """The command line that runs `command` in a site, with the same process id."""
+        """Returns the command line that runs `command` in a site. `ip` becomes `command` and keeps its process id."""
         return ["ip", "netns", "exec", self.sites[site], *command]
 
     def run(self, *command, site="a", timeout=900, **more):
@@ -162,7 +170,10 @@ class World:
         return process
 
     def stop(self, name):
-        """Ends a program as its service manager would, and waits for it."""
+        """Terminates a program with SIGTERM, as a service manager does, and waits for its end.
+
+        Kills the program after 15 s.
+        """
         self.processes[name].terminate()
         self._await_end(name)
 
@@ -179,7 +190,7 @@ class World:
             process.wait()
 
     def log(self, name):
-        """What a program has printed."""
+        """Returns the output of a program."""
         try:
             with open(self.path(f"{name}.log"), errors="replace") as log:
                 return log.read()
@@ -196,7 +207,7 @@ class World:
     # Gateways.
 
     def keygen(self, name):
-        """Makes NAME.key and returns its public key."""
+        """Makes the key file NAME.key, and returns its public key."""
         done = subprocess.run([self.longhaul, "keygen", self.path(f"{name}.key")], check=True,
                               capture_output=True, text=True)
         return done.stdout.strip()
@@ -216,20 +227,22 @@ class World:
             config.write(text + extra)
 
     def gateway(self, site, extra=""):
-        """Starts the gateway of a site and waits until it is up."""
+        """Writes the configuration of a site's gateway, starts the gateway and waits until it is up."""
         self.write_config(site, extra)
         return self.start_gateway(site)
 
     def start_gateway(self, site):
-        """As `gateway`, by the configuration that is there."""
+        """Starts a site's gateway with its existing configuration, and waits until it is up."""
         process = self.start(f"gateway-{site}", site, self.programs[site], "gateway", "--config",
                              self.path(f"{site}.toml"))
         self.wait(lambda: self.status(site) is not None, f"gateway {site} up")
         return process
 
     def pair(self, extra=""):
-        """Starts both gateways, the near one with `extra` in its configuration, and waits for their link. Stops those
-        that a failed test has left."""
+        """Starts both gateways and waits for their link. `extra` belongs to the near gateway's configuration.
+
+        Stops gateways that still run after a failed test.
+        """
         self.stop_pair()
         self.gateway("b")
         self.gateway("a", extra)
@@ -252,12 +265,12 @@ class World:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def memory_kib(self, site):
-        """What the gateway of a site has resident."""
+        """Returns the resident memory of a site's gateway in KiB."""
         with open(f"/proc/{self.processes[f'gateway-{site}'].pid}/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
 def raise_open_files():
-    """Lets this process, and what it starts, open as many files as the system allows."""
+    """Raises the limit of open files to the hard limit, for this process and its children."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
