@@ -102,10 +102,9 @@ def write(table):
             why = deviations.known(name) or f"a fault: {deviations.fault(name) or 'not known'}"
             ways = " and ".join(way for way in found if name in found[way])
             grouped.setdefault((why, ways), []).append(f"`{name}` ({title})")
-    lines = ["A suite has its servers and clients in one process, with the gateways beside it. What fails is",
-             "run twice more.", "",
+    lines = ["The servers and clients of a suite run beside a pair of gateways. A failed test runs two more times.", "",
              *pages.table(["suite", "through", "passed", "failed", "skipped"], rows), "",
-             "What passes directly and not through the pair:", ""]
+             "Tests that pass directly and fail through the pair:", ""]
     for (why, ways), names in grouped.items():
         lines += [f"- {ways}: {why}", *(f"  - {name}" for name in names)]
-    pages.write("suites", "Outside suites", "conformance suites -- --write", lines)
+    pages.write("suites", "Third-party suites", "conformance suites -- --write", lines)
