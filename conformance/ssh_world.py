@@ -2,10 +2,17 @@
 
 import json
 import os
+import socket
 
 from world import ADDRESS_B, Failure
 
 FIRST_PORT = 2301
+
+
+def is_agent_up(path):
+    """Returns whether an SSH agent listens on the socket at `path`. The agent creates the socket before it listens."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(path) == 0
 
 
 def knows_ssh(world):

@@ -248,7 +248,7 @@ def test_a_key_file_and_an_agent_log_in(mover, place, world, tmp_path):
     sock = str(tmp_path / "agent.sock")
     agent = subprocess.Popen(world.inside("a", "ssh-agent", "-D", "-a", sock), stdout=subprocess.DEVNULL)
     try:
-        world.wait(lambda: os.path.exists(sock), "the agent is up")
+        world.wait(lambda: ssh_world.is_agent_up(sock), "the agent is up")
         subprocess.run(["ssh-add", "-q", place.user_key], env={**os.environ, "SSH_AUTH_SOCK": sock}, check=True)
         mover.environment, mover.more = {"SSH_AUTH_SOCK": sock}, []
         mover.succeeding("copy", str(source), mover.url("by-agent"))

@@ -65,7 +65,7 @@ class Place:
     def start_agent(self, name, *keys):
         sock = self.world.path(f"{name}.sock")
         self.world.start(name, "a", "ssh-agent", "-D", "-a", sock)
-        self.world.wait(lambda: os.path.exists(sock), f"{name} is up")
+        self.world.wait(lambda: ssh_world.is_agent_up(sock), f"{name} is up")
         for key in keys:
             self.world.run("ssh-add", "-q", key, env={**os.environ, "SSH_AUTH_SOCK": sock}, check=True)
 

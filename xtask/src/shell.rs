@@ -6,7 +6,10 @@ use std::{
     fs,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -77,8 +80,17 @@ pub(crate) fn require(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Event of a running command.
+enum Event {
+    Line(io::Result<String>),
+    Ended(io::Result<ExitStatus>),
+}
+
 /// Runs a command, and passes each line of its output to `each`. Lines of both streams keep their
 /// order. Returns whether the command succeeded.
+///
+/// A process that the command leaves behind may keep the output open. The function then returns
+/// after [`LEFT_OPEN_MAX`] without a line.
 pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     eprintln!("{}", line(command));
     let (reader, writer) = io::pipe()?;
@@ -87,14 +99,44 @@ pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> R
     // The command holds two copies of the pipe's writing end. They are closed here, because they
     // would keep the pipe open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut reader = BufReader::new(reader);
-    let mut bytes = Vec::new();
-    while reader.read_until(b'\n', &mut bytes)? > 0 {
-        each(String::from_utf8_lossy(&bytes).trim_end());
-        bytes.clear();
+    let (sender, events) = mpsc::channel();
+    let end = sender.clone();
+    // If a process keeps the output open, this thread lasts as long as the process.
+    thread::spawn(move || {
+        let lines = BufReader::new(reader).split(b'\n');
+        for bytes in lines {
+            let line = bytes.map(|it| String::from_utf8_lossy(&it).trim_end().to_owned());
+            if sender.send(Event::Line(line)).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || end.send(Event::Ended(child.wait())));
+    let mut status = None;
+    loop {
+        let event = match status {
+            None => events.recv().map_err(RecvTimeoutError::from),
+            Some(_) => events.recv_timeout(LEFT_OPEN_MAX),
+        };
+        match event {
+            Ok(Event::Line(line)) => each(&line?),
+            Ok(Event::Ended(ended)) => status = Some(ended?),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                eprintln!(
+                    "a process that {} left behind keeps the output open",
+                    line(command)
+                );
+                break;
+            }
+        }
     }
-    Ok(child.wait()?.success())
+    let status = status.context("the thread that waits for the command has ended")?;
+    Ok(status.success())
 }
+
+/// Time limit for each further line after the end of a command.
+const LEFT_OPEN_MAX: Duration = Duration::from_secs(2);
 
 /// Build mode of a tool.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -136,12 +178,25 @@ fn tools_folder() -> PathBuf {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Path, fs};
+    use super::*;
 
     /// Writes a file below a folder, and creates the folders between them.
     pub(crate) fn write(folder: &Path, name: &str, text: &str) {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(path, text).expect("room");
+    }
+
+    /// Regression test: a failed test left its `ssh-agent` behind, and the run of all tests never
+    /// ended.
+    #[test]
+    fn the_output_of_a_process_that_is_left_behind_is_not_awaited() {
+        let mut command = Command::new("sh");
+        command.arg("-c");
+        command.arg("(sleep 30; echo late) & echo first; echo last >&2; exit 3");
+        let mut lines = Vec::new();
+        let succeeded = read_lines(&mut command, |line| lines.push(line.to_owned()));
+        assert!(!succeeded.expect("the command runs"));
+        assert_eq!(lines, ["first", "last"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     error::Error as _,
     net::SocketAddr,
-    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, net::UnixStream},
     path::Path,
     process::{Command, Stdio},
     sync::{Arc, OnceLock},
@@ -358,13 +358,15 @@ async fn a_disconnect_before_the_session_is_reported_with_its_reason() {
 async fn the_agent_signs_for_an_encrypted_key() {
     let server = OpenSshServer::start("");
     let socket = server.path("agent");
-    let agent = Command::new("ssh-agent")
+    let agent = tokio::process::Command::new("ssh-agent")
         .args(["-D", "-a"])
         .arg(&socket)
         .stdout(Stdio::null())
+        .kill_on_drop(true)
         .spawn();
-    let mut agent = agent.expect("ssh-agent is installed");
-    while !socket.exists() {
+    let _agent = agent.expect("ssh-agent is installed");
+    // The agent creates the socket before it listens on it.
+    while UnixStream::connect(&socket).is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let askpass = server.path("askpass");
@@ -392,8 +394,6 @@ async fn the_agent_signs_for_an_encrypted_key() {
     dial.identity.key_files = vec![server.path("stranger")];
     dial.identity.has_only_key_files = true;
     refused(&dial).await;
-    let _ = agent.kill();
-    let _ = agent.wait();
 }
 
 #[tokio::test(flavor = "multi_thread")]

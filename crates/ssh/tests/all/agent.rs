@@ -32,7 +32,8 @@ impl Agent {
             .spawn()
             .expect("ssh-agent is installed");
         let deadline = Instant::now() + TIMEOUT;
-        while !socket.exists() {
+        // The agent creates the socket before it listens on it.
+        while UnixStream::connect(&socket).is_err() {
             assert!(Instant::now() < deadline, "no agent");
             thread::sleep(Duration::from_millis(10));
         }
