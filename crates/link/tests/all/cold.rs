@@ -217,7 +217,8 @@ fn small_files_take_up_the_rate_of_a_known_path() {
 }
 
 /// The first pieces of a transfer may leave without pacing. The packet train must nevertheless
-/// start in the first round trip.
+/// start in the first round trip. If 32 packets may leave without pacing, pieces of 12 KB take
+/// 2.64 s instead of 2.09 s.
 #[test]
 fn a_transfer_that_is_written_in_pieces_starts_as_fast_as_a_whole_one() {
     let rtt = Duration::from_millis(600);

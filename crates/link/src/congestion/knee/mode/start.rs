@@ -48,7 +48,8 @@ pub(in super::super) struct StartMode {
 
 impl StartMode {
     /// Number of bytes that may be in flight without pacing: ten packets, the initial window of
-    /// RFC 9002 (section 7.2). These packets and the first train fit into the first window.
+    /// RFC 9002 (section 7.2). The first limit of bytes in flight also leaves room for the first
+    /// train.
     ///
     /// With pacing, the rate of start-up would spread a file of 10 KB over a sixth of the
     /// round-trip time. On a link that carries only small files, start-up usually never ends.
