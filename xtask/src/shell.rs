@@ -7,7 +7,7 @@ use std::{
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::mpsc,
     thread,
     time::Duration,
 };
@@ -81,16 +81,21 @@ pub(crate) fn require(command: &mut Command) -> Result<()> {
 }
 
 /// Event of a running command.
-enum Event {
+enum CommandEvent {
     Line(io::Result<String>),
+    /// All processes with the output have closed it.
+    OutputClosed,
     Ended(io::Result<ExitStatus>),
+    /// The time limit for the output after the end has passed.
+    OutputLate,
 }
 
 /// Runs a command, and passes each line of its output to `each`. Lines of both streams keep their
 /// order. Returns whether the command succeeded.
 ///
 /// A process that the command leaves behind may keep the output open. The function then returns
-/// after [`LEFT_OPEN_MAX`] without a line.
+/// [`OUTPUT_LATE`] after the end of the command.
+#[expect(clippy::disallowed_methods, reason = "the processes run in real time")]
 pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     eprintln!("{}", line(command));
     let (reader, writer) = io::pipe()?;
@@ -99,44 +104,39 @@ pub(crate) fn read_lines(command: &mut Command, mut each: impl FnMut(&str)) -> R
     // The command holds two copies of the pipe's writing end. They are closed here, because they
     // would keep the pipe open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let (sender, events) = mpsc::channel();
-    let end = sender.clone();
-    // If a process keeps the output open, this thread lasts as long as the process.
+    let (output, events) = mpsc::channel();
+    let end = output.clone();
     thread::spawn(move || {
-        let lines = BufReader::new(reader).split(b'\n');
-        for bytes in lines {
+        for bytes in BufReader::new(reader).split(b'\n') {
             let line = bytes.map(|it| String::from_utf8_lossy(&it).trim_end().to_owned());
-            if sender.send(Event::Line(line)).is_err() {
+            if output.send(CommandEvent::Line(line)).is_err() {
                 return;
             }
         }
+        let _ = output.send(CommandEvent::OutputClosed);
     });
-    thread::spawn(move || end.send(Event::Ended(child.wait())));
-    let mut status = None;
-    loop {
-        let event = match status {
-            None => events.recv().map_err(RecvTimeoutError::from),
-            Some(_) => events.recv_timeout(LEFT_OPEN_MAX),
-        };
-        match event {
-            Ok(Event::Line(line)) => each(&line?),
-            Ok(Event::Ended(ended)) => status = Some(ended?),
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                eprintln!(
-                    "a process that {} left behind keeps the output open",
-                    line(command)
-                );
-                break;
+    thread::spawn(move || {
+        let _ = end.send(CommandEvent::Ended(child.wait()));
+        thread::sleep(OUTPUT_LATE);
+        let _ = end.send(CommandEvent::OutputLate);
+    });
+    let (mut status, mut is_closed) = (None, false);
+    while status.is_none() || !is_closed {
+        match events.recv()? {
+            CommandEvent::Line(line) => each(&line?),
+            CommandEvent::OutputClosed => is_closed = true,
+            CommandEvent::Ended(ended) => status = Some(ended?),
+            CommandEvent::OutputLate => {
+                eprintln!("a process outlives {}", line(command));
+                is_closed = true;
             }
         }
     }
-    let status = status.context("the thread that waits for the command has ended")?;
-    Ok(status.success())
+    Ok(status.is_some_and(|status| status.success()))
 }
 
-/// Time limit for each further line after the end of a command.
-const LEFT_OPEN_MAX: Duration = Duration::from_secs(2);
+/// Time limit for the output after the end of a command.
+const OUTPUT_LATE: Duration = Duration::from_secs(2);
 
 /// Build mode of a tool.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -191,12 +191,15 @@ pub(crate) mod tests {
     /// ended.
     #[test]
     fn the_output_of_a_process_that_is_left_behind_is_not_awaited() {
-        let mut command = Command::new("sh");
-        command.arg("-c");
-        command.arg("(sleep 30; echo late) & echo first; echo last >&2; exit 3");
-        let mut lines = Vec::new();
-        let succeeded = read_lines(&mut command, |line| lines.push(line.to_owned()));
-        assert!(!succeeded.expect("the command runs"));
-        assert_eq!(lines, ["first", "last"]);
+        for left in ["sleep 30", "while sleep 0.1; do echo late; done"] {
+            let mut command = Command::new("sh");
+            let script = format!("({left}) & echo first; echo last >&2; exit 3");
+            command.args(["-c", &script]);
+            let mut lines = Vec::new();
+            let succeeded = read_lines(&mut command, |line| lines.push(line.to_owned()));
+            assert!(!succeeded.expect("the command runs"));
+            lines.retain(|line| line != "late");
+            assert_eq!(lines, ["first", "last"]);
+        }
     }
 }
